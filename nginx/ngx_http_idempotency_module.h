@@ -1,0 +1,225 @@
+
+/*
+ * The types that the files of the module share.
+ *
+ * One file for one concern:
+ *
+ *     ngx_http_idempotency_module.c      directives, configuration, start and end
+ *     ngx_http_idempotency_conf.c        the parsing of directives' arguments
+ *     ngx_http_idempotency_check.c       what a configuration is refused or warned for
+ *     ngx_http_idempotency_store.c       stores: the memory of a cycle, a worker's handles
+ *     ngx_http_idempotency_loop.c        nginx's events as a struct idem_loop
+ *     ngx_http_idempotency_variables.c   $idempotency_...
+ *     ngx_http_idempotency_handler.c     the request flow up to the verdict
+ *     ngx_http_idempotency_body.c        the request's body, hashed while it arrives
+ *     ngx_http_idempotency_capture.c     the response, held until it is stored
+ *     ngx_http_idempotency_outcome.c     what became of the request
+ *     ngx_http_idempotency_answer.c      replays and problem documents
+ */
+
+#ifndef _NGX_HTTP_IDEMPOTENCY_MODULE_H_INCLUDED_
+#define _NGX_HTTP_IDEMPOTENCY_MODULE_H_INCLUDED_
+
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_http.h>
+
+#include <idem/idem.h>
+
+#include "ngx_http_idempotency_compat.h"
+
+
+/*
+ * A body longer than this is not looked at as JSON (see idem/fingerprint.h).
+ */
+#define NGX_HTTP_IDEMPOTENCY_JSON_MAX  (1024 * 1024)
+
+
+typedef enum {
+    NGX_HTTP_IDEMPOTENCY_NONE = 0,       /* no decision yet */
+    NGX_HTTP_IDEMPOTENCY_EXECUTED,
+    NGX_HTTP_IDEMPOTENCY_REPLAYED,
+    NGX_HTTP_IDEMPOTENCY_IN_PROGRESS,
+    NGX_HTTP_IDEMPOTENCY_MISMATCH,
+    NGX_HTTP_IDEMPOTENCY_MISSING,
+    NGX_HTTP_IDEMPOTENCY_INVALID,
+    NGX_HTTP_IDEMPOTENCY_IN_DOUBT,
+    NGX_HTTP_IDEMPOTENCY_RELEASED,
+    NGX_HTTP_IDEMPOTENCY_NOT_KEPT,
+    NGX_HTTP_IDEMPOTENCY_STORE_ERROR,
+    NGX_HTTP_IDEMPOTENCY_BYPASS
+} ngx_http_idempotency_result_e;
+
+
+typedef enum {
+    NGX_HTTP_IDEMPOTENCY_REJECT = 0,
+    NGX_HTTP_IDEMPOTENCY_RETRY
+} ngx_http_idempotency_in_doubt_e;
+
+
+/*
+ * One "idempotency_store".  The region belongs to the cycle, env to the
+ * worker: env.store is NULL if the store could not be opened there.
+ */
+typedef struct {
+    ngx_str_t                        name;
+    ngx_str_t                        uri;
+    size_t                           size;
+    ngx_msec_t                       timeout;
+
+    u_char                          *region;
+    ngx_fd_t                         fd;
+
+    struct idem_guard_env            env;
+
+    u_char                          *file;     /* where it was configured */
+    ngx_uint_t                       line;
+} ngx_http_idempotency_store_t;
+
+
+typedef struct {
+    ngx_array_t                      stores;   /* ngx_http_idempotency_store_t * */
+    ngx_uint_t                       used;     /* some location is guarded */
+} ngx_http_idempotency_main_conf_t;
+
+
+typedef struct {
+    ngx_http_idempotency_store_t    *store;    /* NULL: "off" */
+    ngx_uint_t                       observe;
+
+    ngx_http_complex_value_t        *key;      /* NULL if key_pointer is set */
+    struct idem_pointer             *key_pointer;
+    struct idem_key_rules            key_rules;
+
+    ngx_flag_t                       required;
+    ngx_array_t                     *methods;  /* ngx_str_t */
+
+    ngx_http_complex_value_t        *scope;
+    ngx_uint_t                       scope_required;
+
+    ngx_http_complex_value_t        *fingerprint;
+    struct idem_body_rules           body;     /* keep_json set by merge */
+
+    ngx_msec_t                       ttl;
+    ngx_msec_t                       lease;
+    ngx_msec_t                       wait;
+
+    time_t                           retry_after;       /* seconds, at least 1 */
+    ngx_uint_t                       conflict_status;
+    struct idem_outcome_rules        outcomes;
+    ngx_uint_t                       in_doubt;
+    ngx_uint_t                       store_error_pass;
+
+    size_t                           max_response;
+    ngx_array_t                     *hide_headers;      /* ngx_str_t, lower case */
+    ngx_str_t                        docs_url;
+} ngx_http_idempotency_loc_conf_t;
+
+
+/*
+ * The life of a guarded request; each function of the module begins by looking
+ * at it.
+ *
+ *     READING -> CLAIMING -> EXECUTING -> CAPTURING -> COMMITTING -> PASSING
+ *                   |            |           |             ^
+ *                   |            +-----------+-------------+
+ *                   +-> ANSWERED (a replay or an answer of our own)
+ *
+ * From any of them to PASSING: the request is none of our business any more,
+ * its response goes by untouched.
+ */
+typedef enum {
+    NGX_HTTP_IDEMPOTENCY_READING = 0,  /* the request's body arrives */
+    NGX_HTTP_IDEMPOTENCY_CLAIMING,     /* the guard is deciding */
+    NGX_HTTP_IDEMPOTENCY_EXECUTING,    /* the content handler runs */
+    NGX_HTTP_IDEMPOTENCY_CAPTURING,    /* the header of its response was seen */
+    NGX_HTTP_IDEMPOTENCY_COMMITTING,   /* the store is about to acknowledge */
+    NGX_HTTP_IDEMPOTENCY_PASSING,
+    NGX_HTTP_IDEMPOTENCY_ANSWERED
+} ngx_http_idempotency_state_e;
+
+
+typedef struct {
+    ngx_http_request_t              *request;
+    ngx_http_idempotency_loc_conf_t *conf;     /* of the location that claimed */
+
+    ngx_http_idempotency_state_e     state;
+    ngx_http_idempotency_result_e    result;
+
+    struct idem_body                *body;
+    struct idem_guard               *guard;
+    struct idem_id                   id;
+
+    uint32_t                         attempt;
+    ngx_msec_t                       wait_time;
+    ngx_msec_t                       store_time;
+
+    /* the content handler that ours stands in for */
+    ngx_http_handler_pt              content_handler;
+
+    /* the response while it is held */
+    ngx_chain_t                     *held;
+    ngx_chain_t                    **last_held;
+    size_t                           held_len;
+
+    unsigned                         body_failed:1;   /* it could not be hashed */
+    unsigned                         body_hashed:1;   /* the filter saw all of it */
+    unsigned                         has_id:1;
+    unsigned                         upstreamed:1;    /* an upstream was started */
+    unsigned                         header_held:1;
+    unsigned                         last_seen:1;
+    unsigned                         over_limit:1;
+    unsigned                         settled:1;
+} ngx_http_idempotency_ctx_t;
+
+
+/* module */
+
+extern ngx_module_t  ngx_http_idempotency_module;
+
+/* conf */
+
+char *ngx_http_idempotency_conf_store(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_idempotency_conf_idempotency(ngx_conf_t *cf,
+    ngx_command_t *cmd, void *conf);
+
+/* check */
+
+ngx_int_t ngx_http_idempotency_check(ngx_conf_t *cf);
+
+/* store */
+
+ngx_int_t ngx_http_idempotency_store_prepare(ngx_conf_t *cf,
+    ngx_http_idempotency_store_t *store);
+ngx_int_t ngx_http_idempotency_store_open(ngx_cycle_t *cycle,
+    ngx_http_idempotency_store_t *store);
+void ngx_http_idempotency_store_close(ngx_http_idempotency_store_t *store);
+
+/* loop */
+
+struct idem_loop *ngx_http_idempotency_loop(void);
+
+/* variables */
+
+ngx_int_t ngx_http_idempotency_add_variables(ngx_conf_t *cf);
+
+/* handler */
+
+ngx_int_t ngx_http_idempotency_handler(ngx_http_request_t *r);
+ngx_http_idempotency_ctx_t *ngx_http_idempotency_get_ctx(
+    ngx_http_request_t *r);
+
+/* body */
+
+ngx_int_t ngx_http_idempotency_body_filter_init(ngx_conf_t *cf);
+ngx_int_t ngx_http_idempotency_body_finish(ngx_http_request_t *r,
+    ngx_http_idempotency_ctx_t *ctx);
+
+/* capture */
+
+ngx_int_t ngx_http_idempotency_capture_init(ngx_conf_t *cf);
+
+
+#endif /* _NGX_HTTP_IDEMPOTENCY_MODULE_H_INCLUDED_ */
