@@ -11,9 +11,11 @@
  *     ngx_http_idempotency_loop.c        nginx's events as a struct idem_loop
  *     ngx_http_idempotency_variables.c   $idempotency_...
  *     ngx_http_idempotency_handler.c     the request flow up to the verdict
+ *     ngx_http_idempotency_identify.c    whose key it is, and which
  *     ngx_http_idempotency_body.c        the request's body, hashed while it arrives
  *     ngx_http_idempotency_capture.c     the response, held until it is stored
  *     ngx_http_idempotency_outcome.c     what became of the request
+ *     ngx_http_idempotency_record.c      a response as the store keeps it
  *     ngx_http_idempotency_answer.c      replays and problem documents
  */
 
@@ -34,6 +36,13 @@
  * A body longer than this is not looked at as JSON (see idem/fingerprint.h).
  */
 #define NGX_HTTP_IDEMPOTENCY_JSON_MAX  (1024 * 1024)
+
+
+/* In idem_response.host_flags: r->headers_out.location was set. */
+#define NGX_HTTP_IDEMPOTENCY_LOCATION  0x01
+
+/* In r->buffered: SSI has 1, SUB 2, COPY 4, and the field has four bits. */
+#define NGX_HTTP_IDEMPOTENCY_BUFFERED  0x08
 
 
 typedef enum {
@@ -90,6 +99,9 @@ typedef struct {
 
     ngx_http_complex_value_t        *key;      /* NULL if key_pointer is set */
     struct idem_pointer             *key_pointer;
+    ngx_array_t                     *key_headers; /* ngx_str_t: "x_y" for
+                                                     each $http_x_y in key */
+    ngx_uint_t                       key_early; /* key is one $http_... */
     struct idem_key_rules            key_rules;
 
     ngx_flag_t                       required;
@@ -161,16 +173,20 @@ typedef struct {
     /* the response while it is held */
     ngx_chain_t                     *held;
     ngx_chain_t                    **last_held;
+    ngx_buf_t                       *tail;     /* has room, perhaps */
     size_t                           held_len;
 
     unsigned                         body_failed:1;   /* it could not be hashed */
-    unsigned                         body_hashed:1;   /* the filter saw all of it */
+    unsigned                         body_seen:1;     /* the filter saw all of it */
+    unsigned                         body_hashed:1;
     unsigned                         has_id:1;
-    unsigned                         upstreamed:1;    /* an upstream was started */
-    unsigned                         header_held:1;
-    unsigned                         last_seen:1;
-    unsigned                         over_limit:1;
-    unsigned                         settled:1;
+    unsigned                         started:1;       /* the content handler was */
+    unsigned                         last_seen:1;     /* the response's last buffer */
+    unsigned                         not_kept:1;      /* its body is not recorded */
+    unsigned                         cut:1;           /* it ended before its end */
+    unsigned                         lost:1;          /* another owner's by now */
+    unsigned                         discard:1;       /* nobody wants the rest */
+    unsigned                         outcome:2;       /* enum idem_outcome */
 } ngx_http_idempotency_ctx_t;
 
 
@@ -210,16 +226,50 @@ ngx_int_t ngx_http_idempotency_add_variables(ngx_conf_t *cf);
 ngx_int_t ngx_http_idempotency_handler(ngx_http_request_t *r);
 ngx_http_idempotency_ctx_t *ngx_http_idempotency_get_ctx(
     ngx_http_request_t *r);
+ngx_int_t ngx_http_idempotency_pass(ngx_http_idempotency_ctx_t *ctx,
+    ngx_http_idempotency_result_e result);
+
+/* identify: the key and its scope */
+
+ngx_int_t ngx_http_idempotency_identify(ngx_http_request_t *r,
+    ngx_http_idempotency_ctx_t *ctx);
 
 /* body */
 
 ngx_int_t ngx_http_idempotency_body_filter_init(ngx_conf_t *cf);
+ngx_int_t ngx_http_idempotency_body_start(ngx_http_request_t *r,
+    ngx_http_idempotency_ctx_t *ctx);
 ngx_int_t ngx_http_idempotency_body_finish(ngx_http_request_t *r,
     ngx_http_idempotency_ctx_t *ctx);
 
-/* capture */
+/* capture: the response, held until it is stored */
 
 ngx_int_t ngx_http_idempotency_capture_init(ngx_conf_t *cf);
+
+/* outcome: what becomes of the key */
+
+ngx_int_t ngx_http_idempotency_settle(ngx_http_request_t *r,
+    ngx_http_idempotency_ctx_t *ctx);
+void ngx_http_idempotency_settle_end(ngx_http_idempotency_ctx_t *ctx);
+void ngx_http_idempotency_abandon(ngx_http_idempotency_ctx_t *ctx);
+void ngx_http_idempotency_settled(struct idem_guard *guard, void *host);
+
+/* record: a response as the store keeps it */
+
+u_char *ngx_http_idempotency_record(ngx_http_request_t *r,
+    ngx_http_idempotency_ctx_t *ctx, size_t *len);
+
+/* answer: replays and problem documents */
+
+ngx_int_t ngx_http_idempotency_replay(ngx_http_request_t *r,
+    ngx_http_idempotency_ctx_t *ctx);
+ngx_int_t ngx_http_idempotency_refuse(ngx_http_request_t *r,
+    ngx_http_idempotency_ctx_t *ctx, ngx_http_idempotency_result_e result,
+    enum idem_problem_code code, const char *detail);
+ngx_int_t ngx_http_idempotency_problem(ngx_http_request_t *r,
+    ngx_http_idempotency_ctx_t *ctx, const struct idem_problem *problem,
+    ngx_chain_t **out);
+void ngx_http_idempotency_discard_marker(ngx_http_request_t *r);
 
 
 #endif /* _NGX_HTTP_IDEMPOTENCY_MODULE_H_INCLUDED_ */
