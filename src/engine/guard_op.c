@@ -1,0 +1,193 @@
+/* One operation of a guard against the store, with its time limit and its repeats. */
+#include <string.h>
+
+#include "guard_internal.h"
+
+#define FIRST_DELAY_MS 50
+
+static int perform(struct idem_guard *guard);
+
+uint64_t
+idem_guard_now(const struct idem_guard *guard)
+{
+	return guard->env->loop->ops->now_ms(guard->env->loop);
+}
+
+static void
+fire(struct idem_timer *timer)
+{
+	struct idem_guard *guard =
+		(struct idem_guard *)(void *)((char *)timer - offsetof(struct idem_guard, timer));
+
+	guard->timer_fired(guard);
+}
+
+void
+idem_guard_timer_start(struct idem_guard *guard, uint64_t after_ms,
+                       void (*timer_fired)(struct idem_guard *guard))
+{
+	guard->timer.fire = fire;
+	guard->timer_fired = timer_fired;
+	guard->env->loop->ops->timer_start(guard->env->loop, &guard->timer, after_ms);
+}
+
+void
+idem_guard_timer_stop(struct idem_guard *guard)
+{
+	if (guard->timer.armed)
+		guard->env->loop->ops->timer_stop(guard->env->loop, &guard->timer);
+}
+
+void
+idem_guard_op_release(struct idem_guard *guard)
+{
+	if (!guard->io_finished)
+		return;
+	guard->io_finished = false;
+	guard->env->store->ops->release(guard->env->store, &guard->io);
+}
+
+static int
+end(struct idem_guard *guard, int status)
+{
+	uint64_t now = idem_guard_now(guard);
+
+	idem_guard_timer_stop(guard);
+	guard->op.status = status;
+	guard->store_ms += now - guard->op_since_ms;
+	return IDEM_OK;
+}
+
+static void
+go_on(struct idem_guard *guard)
+{
+	if (perform(guard) == IDEM_OK)
+		guard->op_ended(guard);
+}
+
+/* The store did not answer in time; what it was asked may still happen. */
+static void
+time_is_over(struct idem_guard *guard)
+{
+	idem_guard_op_cancel(guard);
+	(void)end(guard, IDEM_E_INDOUBT);
+	guard->op_ended(guard);
+}
+
+static int
+try_again_later(struct idem_guard *guard)
+{
+	uint64_t now = idem_guard_now(guard);
+
+	if (now >= guard->op_until_ms)
+		return end(guard, IDEM_E_INDOUBT);
+	idem_guard_timer_start(guard,
+	                       guard->delay_ms < guard->op_until_ms - now ? guard->delay_ms
+	                                                                  : guard->op_until_ms - now,
+	                       go_on);
+	guard->delay_ms =
+		2 * guard->delay_ms < IDEM_GUARD_MAX_DELAY_MS ? 2 * guard->delay_ms : IDEM_GUARD_MAX_DELAY_MS;
+	return IDEM_PENDING;
+}
+
+/* Looks at a finished io.  IDEM_OK: the op has ended; IDEM_PENDING: later; 2: another io is due. */
+enum { ANOTHER = 2 };
+
+static int
+digest(struct idem_guard *guard)
+{
+	guard->io_finished = true;
+	if (guard->io.status == IDEM_E_INDOUBT) {
+		idem_guard_op_release(guard);
+		return try_again_later(guard);
+	}
+	if (idem_step(&guard->op, &guard->io, &guard->io)) {
+		idem_guard_op_release(guard);
+		return ANOTHER;
+	}
+	return end(guard, guard->op.status);
+}
+
+static void
+io_done(struct idem_io *io)
+{
+	struct idem_guard *guard =
+		(struct idem_guard *)(void *)((char *)io - offsetof(struct idem_guard, io));
+	int rc;
+
+	guard->io_pending = false;
+	idem_guard_timer_stop(guard);
+	rc = digest(guard);
+	if (rc == ANOTHER)
+		rc = perform(guard);
+	if (rc == IDEM_OK)
+		guard->op_ended(guard);
+}
+
+static int
+perform(struct idem_guard *guard)
+{
+	struct idem_store *store = guard->env->store;
+	uint64_t now;
+	int rc;
+
+	do {
+		if (store->ops->cas(store, &guard->io) == IDEM_PENDING) {
+			now = idem_guard_now(guard);
+			guard->io_pending = true;
+			idem_guard_timer_start(guard, guard->op_until_ms > now ? guard->op_until_ms - now : 0,
+			                       time_is_over);
+			return IDEM_PENDING;
+		}
+		rc = digest(guard);
+	} while (rc == ANOTHER);
+	return rc;
+}
+
+int
+idem_guard_op_repeat(struct idem_guard *guard, void (*op_ended)(struct idem_guard *guard))
+{
+	struct idem_op *op = &guard->op;
+
+	idem_guard_op_release(guard);
+	idem_guard_timer_stop(guard);
+	guard->op_ended = op_ended;
+	guard->op_since_ms = idem_guard_now(guard);
+	guard->op_until_ms = guard->op_since_ms + guard->env->store_timeout_ms;
+	guard->delay_ms = FIRST_DELAY_MS;
+	guard->io.done = io_done;
+	if (op->verb != IDEM_RENEW && idem_tag_is_zero(&op->fresh))
+		return end(guard, IDEM_E_RANDOM); /* there was no randomness when the op began */
+	if (!idem_step(op, NULL, &guard->io))
+		return end(guard, op->status);
+	return perform(guard);
+}
+
+int
+idem_guard_op_start(struct idem_guard *guard, void (*op_ended)(struct idem_guard *guard))
+{
+	const struct idem_guard_env *env = guard->env;
+	struct idem_op *op = &guard->op;
+	int status;
+
+	op->policy = guard->request.policy;
+	op->id = guard->request.id;
+	op->fingerprint = guard->request.fingerprint;
+	if (op->verb != IDEM_RENEW) {
+		status = (env->random != NULL ? env->random : idem_random)(env->random_data, op->fresh.b,
+		                                                           sizeof op->fresh.b);
+		if (status != IDEM_OK)
+			memset(&op->fresh, 0, sizeof op->fresh);
+	}
+	return idem_guard_op_repeat(guard, op_ended);
+}
+
+void
+idem_guard_op_cancel(struct idem_guard *guard)
+{
+	idem_guard_timer_stop(guard);
+	if (!guard->io_pending)
+		return;
+	guard->io_pending = false;
+	guard->env->store->ops->cancel(guard->env->store, &guard->io);
+}

@@ -1,0 +1,217 @@
+/* What a guard does with a lock it holds: renew it, settle it, and see it through behind its host. */
+#include <stdlib.h>
+
+#include "guard_internal.h"
+
+static void try_behind(struct idem_guard *guard);
+
+void
+idem_guard_destroy(struct idem_guard *guard)
+{
+	idem_guard_op_cancel(guard);
+	idem_guard_op_release(guard);
+	idem_guard_wait_end(guard);
+	free(guard->record);
+	guard->env->busy--;
+	free(guard);
+}
+
+static void
+over(struct idem_guard *guard)
+{
+	guard->phase = IDEM_GUARD_OVER;
+	if (guard->detached)
+		idem_guard_destroy(guard);
+}
+
+/* ---- renewal ---- */
+
+static void
+renewed(struct idem_guard *guard)
+{
+	if (guard->op.status == IDEM_OK && guard->op.verdict == IDEM_LOST) {
+		guard->lost = true;
+		if (guard->events->lost != NULL)
+			guard->events->lost(guard, guard->host);
+		return;
+	}
+	if (guard->op.status == IDEM_OK)
+		guard->lease_until_ms = guard->op_since_ms + guard->request.policy.lease_ms;
+	idem_guard_keep_alive(guard);
+}
+
+static void
+renew(struct idem_guard *guard)
+{
+	guard->op.verb = IDEM_RENEW;
+	guard->op.owner = guard->owner;
+	guard->op.attempt = guard->attempt;
+	if (idem_guard_op_start(guard, renewed) == IDEM_OK)
+		renewed(guard);
+}
+
+void
+idem_guard_keep_alive(struct idem_guard *guard)
+{
+	uint64_t pause = guard->request.policy.lease_ms / 3;
+
+	if (guard->op.status != IDEM_OK && pause > IDEM_GUARD_MAX_DELAY_MS)
+		pause = IDEM_GUARD_MAX_DELAY_MS;
+	idem_guard_timer_start(guard, pause > 0 ? pause : 1, renew);
+}
+
+/* ---- behind the host ---- */
+
+static void
+tried_behind(struct idem_guard *guard)
+{
+	uint64_t now = idem_guard_now(guard);
+
+	if (guard->op.status == IDEM_OK || now >= guard->lease_until_ms) {
+		over(guard);
+		return;
+	}
+	idem_guard_timer_start(guard, IDEM_GUARD_MAX_DELAY_MS, try_behind);
+}
+
+static void
+try_behind(struct idem_guard *guard)
+{
+	if (idem_guard_op_repeat(guard, tried_behind) == IDEM_OK)
+		tried_behind(guard);
+}
+
+/* Goes on with the op that has just failed, until it succeeds or the lease is over. */
+static void
+go_on_behind(struct idem_guard *guard)
+{
+	guard->phase = IDEM_GUARD_BACKGROUND;
+	tried_behind(guard);
+}
+
+static void
+start_behind(struct idem_guard *guard)
+{
+	guard->phase = IDEM_GUARD_BACKGROUND;
+	if (idem_guard_op_start(guard, tried_behind) == IDEM_OK)
+		tried_behind(guard);
+}
+
+void
+idem_guard_release_behind(struct idem_guard *guard, const struct idem_tag *owner, uint32_t attempt)
+{
+	guard->op.verb = IDEM_RELEASE;
+	guard->op.owner = *owner;
+	guard->op.attempt = attempt;
+	start_behind(guard);
+}
+
+void
+idem_guard_give_up_behind(struct idem_guard *guard)
+{
+	idem_guard_op_cancel(guard);
+	if (guard->lost) {
+		over(guard);
+		return;
+	}
+	guard->op.verb = IDEM_GIVE_UP;
+	guard->op.owner = guard->owner;
+	guard->op.attempt = guard->attempt;
+	start_behind(guard);
+}
+
+/* ---- settlement ---- */
+
+static bool
+worth_repeating(int status)
+{
+	return status == IDEM_E_INDOUBT || status == IDEM_E_UNAVAILABLE || status == IDEM_E_FULL ||
+	       status == IDEM_E_NOMEM;
+}
+
+/* The first answer of the store, for the host; what failed is tried again behind it. */
+static void
+note_settlement(struct idem_guard *guard)
+{
+	guard->settled_status = guard->op.status;
+	guard->settled_verdict = guard->op.verdict;
+	if (worth_repeating(guard->op.status))
+		go_on_behind(guard);
+	else
+		guard->phase = IDEM_GUARD_OVER;
+}
+
+static void
+settled(struct idem_guard *guard)
+{
+	bool detached = guard->detached;
+
+	if (!detached) {
+		note_settlement(guard);
+		guard->events->settled(guard, guard->host);
+	} else if (worth_repeating(guard->op.status)) {
+		go_on_behind(guard);
+	} else {
+		over(guard);
+	}
+}
+
+static int
+settle(struct idem_guard *guard, enum idem_verb verb)
+{
+	if (guard->phase != IDEM_GUARD_EXECUTING)
+		return IDEM_E_INVALID;
+	idem_guard_op_cancel(guard); /* a renewal on its way */
+	guard->op.verb = verb;
+	guard->op.owner = guard->owner;
+	guard->op.attempt = guard->attempt;
+	if (guard->lost) {
+		guard->phase = IDEM_GUARD_OVER;
+		guard->settled_status = IDEM_OK;
+		guard->settled_verdict = IDEM_LOST;
+		return IDEM_OK;
+	}
+	guard->phase = IDEM_GUARD_SETTLING;
+	if (idem_guard_op_start(guard, settled) == IDEM_PENDING)
+		return IDEM_PENDING;
+	note_settlement(guard);
+	return IDEM_OK;
+}
+
+int
+idem_guard_complete(struct idem_guard *guard, void *record, size_t len)
+{
+	if (guard->phase != IDEM_GUARD_EXECUTING) {
+		free(record);
+		return IDEM_E_INVALID;
+	}
+	guard->record = record;
+	guard->record_len = len;
+	guard->op.payload.data = record;
+	guard->op.payload.len = len;
+	return settle(guard, IDEM_COMPLETE);
+}
+
+int
+idem_guard_release(struct idem_guard *guard)
+{
+	return settle(guard, IDEM_RELEASE);
+}
+
+int
+idem_guard_give_up(struct idem_guard *guard)
+{
+	return settle(guard, IDEM_GIVE_UP);
+}
+
+int
+idem_guard_settled_status(const struct idem_guard *guard)
+{
+	return guard->settled_status;
+}
+
+enum idem_verdict
+idem_guard_settled_verdict(const struct idem_guard *guard)
+{
+	return guard->settled_verdict;
+}
