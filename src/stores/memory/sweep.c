@@ -1,0 +1,71 @@
+/*
+ * Expiry.  Each write moves a hand over a few more buckets and removes what is
+ * over there, so that the work per request does not grow with what is stored.
+ * A bucket knows when its first cell is over; eight of them share a cache line.
+ */
+#include "layout.h"
+
+#define BUCKETS_PER_LINE 8
+
+static uint32_t
+now_s(const struct memory_store *store, uint64_t now_ms)
+{
+	uint64_t age = now_ms > store->region->epoch_ms ? (now_ms - store->region->epoch_ms) / 1000 : 0;
+
+	return age < NO_EXPIRY - 1 ? (uint32_t)age : NO_EXPIRY - 1;
+}
+
+static uint32_t
+cell_until_s(const struct memory_store *store, const struct first_half *cell)
+{
+	uint64_t begin =
+		cell->stamp_ms > store->region->epoch_ms ? cell->stamp_ms - store->region->epoch_ms : 0;
+
+	if (begin / 1000 + cell->retain_ms / 1000 >= NO_EXPIRY - 1)
+		return NO_EXPIRY - 1;
+	return (uint32_t)((begin + cell->retain_ms) / 1000);
+}
+
+/* False: max_removed was reached before the end of the bucket. */
+static bool
+sweep_bucket(struct memory_store *store, struct shard *shard, struct bucket *bucket, uint64_t now_ms,
+             unsigned *removed, unsigned max_removed)
+{
+	uint32_t *link = &bucket->first;
+	uint32_t until = NO_EXPIRY;
+
+	while (*link != 0) {
+		struct first_half *cell = &block_at(store, *link)->first;
+
+		if (!idem_memory_is_over(cell, now_ms)) {
+			uint32_t cell_until = cell_until_s(store, cell);
+
+			until = cell_until < until ? cell_until : until;
+			link = &cell->next;
+			continue;
+		}
+		if (*removed == max_removed)
+			return false;
+		(*removed)++;
+		idem_memory_remove(store, shard, link);
+	}
+	bucket->until_s = until;
+	return true;
+}
+
+void
+idem_memory_sweep(struct memory_store *store, struct shard *shard, uint64_t now_ms, unsigned lines,
+                  unsigned max_removed)
+{
+	uint32_t count = store->region->buckets_per_shard, now = now_s(store, now_ms);
+	unsigned removed = 0;
+
+	for (unsigned i = 0; i < lines * BUCKETS_PER_LINE && i < count; i++) {
+		struct bucket *bucket = bucket_of(store, shard, shard->hand);
+
+		if (bucket->first != 0 && bucket->until_s <= now &&
+		    !sweep_bucket(store, shard, bucket, now_ms, &removed, max_removed))
+			return;
+		shard->hand = shard->hand + 1 < count ? shard->hand + 1 : 0;
+	}
+}
