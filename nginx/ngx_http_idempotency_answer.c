@@ -157,6 +157,14 @@ ngx_http_idempotency_problem(ngx_http_request_t *r,
     ngx_free(json);
 
     r->headers_out.status = full.status;
+
+    if (full.status == 422) {
+
+        /* nginx has no words for it; RFC 9110, section 15.5.21 */
+
+        ngx_str_set(&r->headers_out.status_line, "422 Unprocessable Content");
+    }
+
     r->headers_out.content_length_n = len;
     ngx_str_set(&r->headers_out.content_type, IDEM_PROBLEM_MEDIA_TYPE);
     r->headers_out.content_type_len = r->headers_out.content_type.len;
@@ -176,6 +184,7 @@ static ngx_int_t
 ngx_http_idempotency_problem_headers(ngx_http_request_t *r,
     ngx_http_idempotency_ctx_t *ctx, enum idem_problem_code code)
 {
+    time_t                            retry_after;
     u_char                           *p;
     ngx_list_t                       *headers;
     ngx_http_idempotency_loc_conf_t  *conf;
@@ -222,9 +231,11 @@ ngx_http_idempotency_problem_headers(ngx_http_request_t *r,
         return NGX_ERROR;
     }
 
+    retry_after = (time_t) ((conf->retry_after + 999) / 1000);
+
     if (ngx_http_idempotency_push(r, headers, (u_char *) "Retry-After",
                                   sizeof("Retry-After") - 1, p,
-                                  ngx_sprintf(p, "%T", conf->retry_after) - p)
+                                  ngx_sprintf(p, "%T", retry_after) - p)
         == NULL)
     {
         return NGX_ERROR;

@@ -83,13 +83,13 @@ ngx_http_idempotency_handler(ngx_http_request_t *r)
         return ngx_http_idempotency_pass(ctx, NGX_HTTP_IDEMPOTENCY_BYPASS);
     }
 
-    if (conf->key_early) {
+    if (conf->key && conf->key->early) {
 
         /* a request that will be refused need not send its body first */
 
         rc = ngx_http_idempotency_identify(r, ctx);
 
-        if (rc != NGX_OK) {
+        if (!ctx->has_id) {
 
             if (rc == NGX_DECLINED) {
                 return rc;
@@ -323,7 +323,7 @@ ngx_http_idempotency_start(ngx_http_request_t *r,
     if (!ctx->has_id) {
 
         rc = ngx_http_idempotency_identify(r, ctx);
-        if (rc != NGX_OK) {
+        if (!ctx->has_id) {
             return rc;
         }
     }
@@ -344,8 +344,9 @@ ngx_http_idempotency_claim(ngx_http_request_t *r,
 
     conf = ctx->conf;
 
-    if (conf->store->env.store == NULL) {
-        return ngx_http_idempotency_store_failed(r, ctx, IDEM_E_UNAVAILABLE);
+    rc = ngx_http_idempotency_store_open(conf->store, r->connection->log);
+    if (rc != IDEM_OK) {
+        return ngx_http_idempotency_store_failed(r, ctx, rc);
     }
 
     if (ngx_http_complex_value(r, conf->fingerprint, &name) != NGX_OK) {

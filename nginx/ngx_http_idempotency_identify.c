@@ -22,8 +22,9 @@ static ngx_int_t ngx_http_idempotency_key_invalid(ngx_http_request_t *r,
 
 
 /*
- * NGX_OK: ctx->id is set; NGX_DECLINED: the request goes on unguarded; anything
- * else: it was answered, and this is for ngx_http_finalize_request().
+ * With ctx->has_id the key is known.  Without it, NGX_DECLINED: the request goes
+ * on unguarded; anything else: it was answered, and the result is for
+ * ngx_http_finalize_request().
  */
 
 ngx_int_t
@@ -45,7 +46,7 @@ ngx_http_idempotency_identify(ngx_http_request_t *r,
         rc = ngx_http_idempotency_key(r, ctx, &key);
     }
 
-    if (rc != NGX_OK) {
+    if (rc != NGX_OK || ctx->state == NGX_HTTP_IDEMPOTENCY_ANSWERED) {
         return rc;
     }
 
@@ -85,29 +86,25 @@ ngx_http_idempotency_key(ngx_http_request_t *r,
     conf = ctx->conf;
     fields = 0;
 
-    if (conf->key_headers) {
+    /* lines are counted before nginx combines them */
 
-        /* lines are counted before nginx combines them */
+    name = conf->key->headers.elts;
 
-        name = conf->key_headers->elts;
+    for (i = 0; i < conf->key->headers.nelts; i++) {
 
-        for (i = 0; i < conf->key_headers->nelts; i++) {
+        n = ngx_http_idempotency_count_fields(r, &name[i]);
 
-            n = ngx_http_idempotency_count_fields(r, &name[i]);
-
-            if (n > 1) {
-                return ngx_http_idempotency_refuse(r, ctx,
-                           NGX_HTTP_IDEMPOTENCY_INVALID,
-                           IDEM_PROBLEM_KEY_INVALID,
-                           "The field that carries the key was sent more than "
-                           "once. Send it in one field line.");
-            }
-
-            fields += n;
+        if (n > 1) {
+            return ngx_http_idempotency_refuse(r, ctx,
+                       NGX_HTTP_IDEMPOTENCY_INVALID, IDEM_PROBLEM_KEY_INVALID,
+                       "The field that carries the key was sent more than "
+                       "once. Send it in one field line.");
         }
+
+        fields += n;
     }
 
-    if (ngx_http_complex_value(r, conf->key, &value) != NGX_OK) {
+    if (ngx_http_complex_value(r, &conf->key->value, &value) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 

@@ -4,10 +4,11 @@
  *
  * One file for one concern:
  *
- *     ngx_http_idempotency_module.c      directives, configuration, start and end
- *     ngx_http_idempotency_conf.c        the parsing of directives' arguments
- *     ngx_http_idempotency_check.c       what a configuration is refused or warned for
- *     ngx_http_idempotency_store.c       stores: the memory of a cycle, a worker's handles
+ *     ngx_http_idempotency_module.c      the module, its start and its end
+ *     ngx_http_idempotency_conf.c        directives, defaults, inheritance
+ *     ngx_http_idempotency_conf_key.c    the directives that take expressions
+ *     ngx_http_idempotency_check.c       what a location is refused or warned for
+ *     ngx_http_idempotency_store.c       stores: a cycle's memory, a worker's handle
  *     ngx_http_idempotency_loop.c        nginx's events as a struct idem_loop
  *     ngx_http_idempotency_variables.c   $idempotency_...
  *     ngx_http_idempotency_handler.c     the request flow up to the verdict
@@ -68,40 +69,57 @@ typedef enum {
 
 
 /*
- * One "idempotency_store".  The region belongs to the cycle, env to the
- * worker: env.store is NULL if the store could not be opened there.
+ * One "idempotency_store".  The region belongs to the cycle; env.store is
+ * opened by each worker when it is first needed.
  */
 typedef struct {
     ngx_str_t                        name;
-    ngx_str_t                        uri;
     size_t                           size;
     ngx_msec_t                       timeout;
 
-    u_char                          *region;
     ngx_fd_t                         fd;
+    u_char                          *region;
 
     struct idem_guard_env            env;
-
-    u_char                          *file;     /* where it was configured */
-    ngx_uint_t                       line;
 } ngx_http_idempotency_store_t;
+
+
+/* Where the key is read, if it is not a member of the body. */
+typedef struct {
+    ngx_http_complex_value_t         value;
+    ngx_array_t                      headers;  /* ngx_str_t: "x_y" for each
+                                                  $http_x_y in value */
+    ngx_uint_t                       early;    /* value is one $http_... */
+} ngx_http_idempotency_key_t;
 
 
 typedef struct {
     ngx_array_t                      stores;   /* ngx_http_idempotency_store_t * */
-    ngx_uint_t                       used;     /* some location is guarded */
+
+    /* the values of directives that were not given */
+    ngx_http_idempotency_key_t      *key;
+    ngx_http_complex_value_t        *scope;
+    ngx_http_complex_value_t        *fingerprint;
+    ngx_array_t                     *methods;
+    ngx_array_t                     *retryable;
+    ngx_array_t                     *unknown;
 } ngx_http_idempotency_main_conf_t;
 
 
 typedef struct {
+    ngx_flag_t                       enable;
+    ngx_str_t                        store_name;
+    u_char                          *file;     /* where "idempotency" stands */
+    ngx_uint_t                       line;
     ngx_http_idempotency_store_t    *store;    /* NULL: "off" */
     ngx_uint_t                       observe;
 
-    ngx_http_complex_value_t        *key;      /* NULL if key_pointer is set */
+    ngx_http_idempotency_key_t      *key;      /* NULL if key_pointer is set */
     struct idem_pointer             *key_pointer;
-    ngx_array_t                     *key_headers; /* ngx_str_t: "x_y" for
-                                                     each $http_x_y in key */
-    ngx_uint_t                       key_early; /* key is one $http_... */
+    ngx_uint_t                       key_syntax;
+    ngx_uint_t                       key_format;
+    ngx_uint_t                       key_min;
+    ngx_uint_t                       key_max;
     struct idem_key_rules            key_rules;
 
     ngx_flag_t                       required;
@@ -111,20 +129,23 @@ typedef struct {
     ngx_uint_t                       scope_required;
 
     ngx_http_complex_value_t        *fingerprint;
-    struct idem_body_rules           body;     /* keep_json set by merge */
+    struct idem_body_rules          *body_rules;  /* as configured */
+    struct idem_body_rules           body;
 
     ngx_msec_t                       ttl;
     ngx_msec_t                       lease;
     ngx_msec_t                       wait;
 
-    time_t                           retry_after;       /* seconds, at least 1 */
+    ngx_msec_t                       retry_after;
     ngx_uint_t                       conflict_status;
+    ngx_array_t                     *retryable;   /* uint16_t */
+    ngx_array_t                     *unknown;     /* uint16_t */
     struct idem_outcome_rules        outcomes;
     ngx_uint_t                       in_doubt;
     ngx_uint_t                       store_error_pass;
 
     size_t                           max_response;
-    ngx_array_t                     *hide_headers;      /* ngx_str_t, lower case */
+    ngx_array_t                     *hide_headers;      /* ngx_str_t */
     ngx_str_t                        docs_url;
 } ngx_http_idempotency_loc_conf_t;
 
@@ -194,23 +215,39 @@ typedef struct {
 
 extern ngx_module_t  ngx_http_idempotency_module;
 
-/* conf */
+/* conf: the directives, and what they set */
 
-char *ngx_http_idempotency_conf_store(ngx_conf_t *cf, ngx_command_t *cmd,
+extern ngx_command_t  ngx_http_idempotency_commands[];
+
+void *ngx_http_idempotency_create_main_conf(ngx_conf_t *cf);
+void *ngx_http_idempotency_create_loc_conf(ngx_conf_t *cf);
+char *ngx_http_idempotency_merge_loc_conf(ngx_conf_t *cf, void *parent,
+    void *child);
+
+/* key: idempotency_key and its rules */
+
+char *ngx_http_idempotency_set_key(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
-char *ngx_http_idempotency_conf_idempotency(ngx_conf_t *cf,
+char *ngx_http_idempotency_set_key_length(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_idempotency_set_fingerprint_body(ngx_conf_t *cf,
     ngx_command_t *cmd, void *conf);
+ngx_http_idempotency_key_t *ngx_http_idempotency_compile_key(ngx_conf_t *cf,
+    ngx_str_t *text);
 
 /* check */
 
-ngx_int_t ngx_http_idempotency_check(ngx_conf_t *cf);
+char *ngx_http_idempotency_check(ngx_conf_t *cf,
+    ngx_http_idempotency_loc_conf_t *conf);
 
 /* store */
 
+char *ngx_http_idempotency_set_store(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
 ngx_int_t ngx_http_idempotency_store_prepare(ngx_conf_t *cf,
     ngx_http_idempotency_store_t *store);
-ngx_int_t ngx_http_idempotency_store_open(ngx_cycle_t *cycle,
-    ngx_http_idempotency_store_t *store);
+int ngx_http_idempotency_store_open(ngx_http_idempotency_store_t *store,
+    ngx_log_t *log);
 void ngx_http_idempotency_store_close(ngx_http_idempotency_store_t *store);
 
 /* loop */

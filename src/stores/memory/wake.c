@@ -169,8 +169,8 @@ idem_memory_wake_close(struct memory_store *store)
 
 	if (store->slot < 0)
 		return;
-	(void)loop->ops->fd_watch(loop, &store->socket, 0); /* stopping cannot fail */
-	(void)close(store->socket.fd);
+	if (loop->ops->fd_watch(loop, &store->socket, 0) == IDEM_OK) /* stopping cannot fail */
+		(void)close(store->socket.fd);
 	store->slot = -1;
 }
 
