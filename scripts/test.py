@@ -1,0 +1,100 @@
+#!/usr/bin/python3
+"""Runs every test there is and ends with one line: how many passed, how many failed.
+
+A test that was skipped counts as failed: nothing is proven by it.
+"""
+import json
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+MESON = "/usr/bin/meson" if os.path.exists("/usr/bin/meson") else "meson"
+SANITIZED = {
+    "asan": ["-Db_sanitize=address,undefined", "-Dnginx=disabled", "-Dbuildtype=debugoptimized"],
+    "tsan": ["-Db_sanitize=thread", "-Dnginx=disabled", "-Dbuildtype=debugoptimized"],
+}
+
+
+class Tally:
+    def __init__(self):
+        self.passed = 0
+        self.failed = []
+
+    def add(self, name, ok):
+        if ok:
+            self.passed += 1
+        else:
+            self.failed.append(name)
+
+
+def meson_tests(build, label, tally, suites=()):
+    """Builds and runs the tests of one build directory."""
+    if subprocess.call(["ninja", "-C", build], stdout=subprocess.DEVNULL) != 0:
+        print("FAILED to build", build)
+        tally.add(label + " build", False)
+        return
+    log = os.path.join(build, "meson-logs", "testlog.json")
+    if os.path.exists(log):
+        os.unlink(log)
+    command = [MESON, "test", "-C", build, "--no-rebuild", "--print-errorlogs"]
+    for suite in suites:
+        command += ["--suite", suite]
+    subprocess.call(command)
+    count = 0
+    if os.path.exists(log):
+        with open(log, encoding="utf-8") as lines:
+            for line in lines:
+                result = json.loads(line)
+                tally.add(label + " " + result["name"], result["result"] == "OK")
+                count += 1
+    if count == 0:
+        tally.add(label + " ran no test", False)
+
+
+def sanitized(build, kind, tally):
+    directory = build + "-" + kind
+    if not os.path.exists(os.path.join(directory, "build.ninja")):
+        if subprocess.call([MESON, "setup", directory, *SANITIZED[kind]],
+                           stdout=subprocess.DEVNULL) != 0:
+            tally.add(kind + " setup", False)
+            return
+    meson_tests(directory, kind, tally, ["threads"] if kind == "tsan" else [])
+
+
+def pytest(build, paths, label, tally):
+    report = os.path.join(build, label + ".xml")
+    if os.path.exists(report):
+        os.unlink(report)
+    environment = dict(os.environ, IDEM_BUILD=os.path.abspath(build), PYTHONDONTWRITEBYTECODE="1")
+    subprocess.call(["/usr/bin/python3", "-m", "pytest", "-q", "-x" if os.environ.get("FAST") else "-q",
+                     "-p", "no:cacheprovider", "--junit-xml", report, *paths],
+                    cwd=ROOT, env=environment)
+    if not os.path.exists(report):
+        tally.add(label + " did not run", False)
+        return
+    cases = ElementTree.parse(report).getroot().findall(".//testcase")
+    for case in cases:
+        bad = any(case.find(kind) is not None for kind in ("failure", "error", "skipped"))
+        tally.add(case.get("classname", "") + "." + case.get("name", ""), not bad)
+    if not cases:
+        tally.add(label + " ran no test", False)
+
+
+def main():
+    os.chdir(ROOT)
+    build = sys.argv[1] if len(sys.argv) > 1 else "build"
+    tally = Tally()
+    meson_tests(build, "unit", tally)
+    sanitized(build, "asan", tally)
+    sanitized(build, "tsan", tally)
+    pytest(build, ["tests/e2e"], "e2e", tally)
+    pytest(build, ["tests/docs"], "docs", tally)
+    for name in tally.failed:
+        print("FAILED", name)
+    print(f"{tally.passed} passed, {len(tally.failed)} failed")
+    return 1 if tally.failed or tally.passed == 0 else 0
+
+
+sys.exit(main())
