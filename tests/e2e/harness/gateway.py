@@ -1,0 +1,192 @@
+"""A real nginx with the module, in a directory of its own, on free ports."""
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+from .wait import wait_until
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+BUILD = os.environ.get("IDEM_BUILD", os.path.join(ROOT, "build"))
+MODULE = os.environ.get("IDEM_MODULE", os.path.join(BUILD, "nginx", "ngx_http_idempotency_module.so"))
+NGINX = os.environ.get("IDEM_NGINX", shutil.which("nginx") or "/usr/sbin/nginx")
+
+FRAME = """
+load_module {module};
+{modules}
+{user}
+worker_processes {workers};
+pid {dir}/nginx.pid;
+error_log {dir}/error.log info;
+worker_shutdown_timeout {shutdown};
+{main}
+events {{ worker_connections 2048; }}
+http {{
+    client_body_temp_path {dir}/body;
+    proxy_temp_path {dir}/proxy;
+    fastcgi_temp_path {dir}/fastcgi;
+    uwsgi_temp_path {dir}/uwsgi;
+    scgi_temp_path {dir}/scgi;
+    default_type text/plain;
+    log_format story '$request_method $uri $status $idempotency_result attempt=$idempotency_attempt '
+                     'wait=$idempotency_wait_time store=$idempotency_store_time';
+    access_log {dir}/access.log story;
+    {http}
+    server {{
+        listen 127.0.0.1:{port};
+        listen 127.0.0.1:{port2} http2;
+        {server}
+    }}
+}}
+"""
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+class Gateway:
+    """nginx with http{} and server{} as a test gives them."""
+
+    def __init__(self, directory, server, http="idempotency_store keys memory:?size=8m;", workers=2, main="",
+                 modules="", shutdown="30s", master=True):
+        self.dir = str(directory)
+        self.parts = {"server": server, "http": http, "workers": workers, "main": main, "modules": modules,
+                      "shutdown": shutdown}
+        self.port = free_port()
+        self.port2 = free_port()
+        self.allowed_alerts = []
+        self.process = None
+        self.master = master
+
+    # life
+
+    def write(self):
+        text = FRAME.format(module=MODULE, dir=self.dir, port=self.port, port2=self.port2,
+                            user="user root;" if os.getuid() == 0 else "", **self.parts)
+        with open(self.path("nginx.conf"), "w", encoding="utf-8") as out:
+            out.write(text)
+
+    def path(self, name):
+        return os.path.join(self.dir, name)
+
+    def command(self, *arguments):
+        return [NGINX, "-p", self.dir, "-c", self.path("nginx.conf"), *arguments]
+
+    def test(self):
+        """nginx -t: its exit code and what it said."""
+        self.write()
+        run = subprocess.run(self.command("-t"), capture_output=True, text=True, check=False)
+        return run.returncode, run.stderr
+
+    def start(self):
+        self.write()
+        self.process = subprocess.Popen(self.command("-g", "daemon off;"), stdout=subprocess.DEVNULL,
+                                        stderr=open(self.path("stderr"), "wb"))
+        wait_until(self.answers, what="nginx to listen; " + self.path("stderr"))
+        return self
+
+    def answers(self):
+        if self.process.poll() is not None:
+            raise AssertionError("nginx ended: " + self.read("stderr") + self.read("error.log"))
+        try:
+            socket.create_connection(("127.0.0.1", self.port), 1).close()
+            return True
+        except OSError:
+            return False
+
+    def stop(self, quick=True):
+        if self.process is None:
+            return
+        os.kill(self.pid(), signal.SIGTERM if quick else signal.SIGQUIT)
+        wait_until(lambda: not alive(self.pid_was), 40, "nginx to end")
+        self.process.wait()
+        self.process = None
+        self.check_log()
+
+    def check_log(self):
+        for line in self.read("error.log").splitlines() + self.read("stderr").splitlines():
+            if re.search(r"\[alert\]|\[emerg\]|Sanitizer|runtime error", line):
+                if not any(re.search(pattern, line) for pattern in self.allowed_alerts):
+                    raise AssertionError("in nginx's log: " + line)
+
+    def pid(self):
+        with open(self.path("nginx.pid"), encoding="ascii") as pid:
+            self.pid_was = int(pid.read())
+        return self.pid_was
+
+    def workers(self, master=None):
+        return children(master or self.pid())
+
+    def kill_worker(self, pid, number=signal.SIGKILL):
+        self.allowed_alerts.append(rf"worker process {pid} exited on signal")
+        os.kill(pid, number)
+
+    def reload(self):
+        """Writes the configuration and reloads; returns once new workers serve alone or it was refused."""
+        old = set(self.workers())
+        before = len(self.read("error.log"))
+        self.write()
+        os.kill(self.pid(), signal.SIGHUP)
+
+        def done():
+            log = self.read("error.log")[before:]
+            if "[emerg]" in log:
+                return "refused"
+            deaf = all(f"{pid}#{pid}: gracefully shutting down" in log for pid in old)
+            return deaf and set(self.workers()) - old and "reloaded"
+
+        return wait_until(done, what="the reload")
+
+    # what it says
+
+    def read(self, name):
+        try:
+            with open(self.path(name), encoding="utf-8", errors="replace") as text:
+                return text.read()
+        except FileNotFoundError:
+            return ""
+
+    def log(self):
+        return self.read("error.log")
+
+    def results(self, count=None):
+        """The access log, line by line; waits for count lines."""
+        if count is not None:
+            wait_until(lambda: len(self.read("access.log").splitlines()) >= count, what="the access log")
+        return self.read("access.log").splitlines()
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:
+        return stat.read().rpartition(")")[2].split()[0] != "Z"
+
+
+def children(pid):
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as text:
+            return [int(child) for child in text.read().split()]
+    except FileNotFoundError:
+        return []
+
+
+def rss_bytes(pid):
+    """Memory of the process that nobody shares."""
+    with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as text:
+        for line in text:
+            if line.startswith("Private_Dirty:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def settle(seconds):
+    """For promises about what does not happen: there is nothing to wait for but time."""
+    time.sleep(seconds)
