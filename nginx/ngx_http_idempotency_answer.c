@@ -411,6 +411,15 @@ ngx_http_idempotency_replay_field(ngx_http_request_t *r,
         return NGX_OK;
     }
 
+    if ((response->host_flags & NGX_HTTP_IDEMPOTENCY_LAST_MODIFIED)
+        && ngx_http_idempotency_is(field, "Last-Modified"))
+    {
+        r->headers_out.last_modified_time =
+                       ngx_parse_http_time((u_char *) field->value.data,
+                                           field->value.len);
+        return NGX_OK;
+    }
+
     h = ngx_http_idempotency_push(r, &r->headers_out.headers,
                                   (u_char *) field->name.data,
                                   field->name.len,

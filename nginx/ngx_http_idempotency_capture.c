@@ -79,6 +79,10 @@ ngx_http_idempotency_header_filter(ngx_http_request_t *r)
         return ngx_http_next_header_filter(r);
     }
 
+    /* an error page or an X-Accel-Redirect comes after the upstream has ended */
+
+    ctx->upstreamed = (r->upstream && r->upstream->cleanup);
+
     if (ctx->conf->observe) {
         ctx->state = NGX_HTTP_IDEMPOTENCY_CAPTURING;
         ctx->not_kept = ngx_http_idempotency_unkeepable(r, ctx);
@@ -236,7 +240,7 @@ ngx_http_idempotency_capture_body(ngx_http_request_t *r,
     ngx_buf_t    *b;
     ngx_chain_t  *cl;
 
-    ctx->cut = ngx_http_idempotency_was_cut(r, in);
+    ctx->cut = ctx->upstreamed && ngx_http_idempotency_was_cut(r, in);
 
     for (cl = in; cl && !ctx->last_seen; cl = cl->next) {
         b = cl->buf;
@@ -312,7 +316,7 @@ ngx_http_idempotency_observe_body(ngx_http_request_t *r,
         ctx->last_seen = cl->buf->last_buf;
     }
 
-    ctx->cut = ngx_http_idempotency_was_cut(r, in);
+    ctx->cut = ctx->upstreamed && ngx_http_idempotency_was_cut(r, in);
 
     if (ctx->last_seen || ctx->cut) {
         (void) ngx_http_idempotency_settle(r, ctx);
@@ -332,7 +336,7 @@ ngx_http_idempotency_was_cut(ngx_http_request_t *r, ngx_chain_t *in)
 {
     ngx_chain_t  *cl;
 
-    if (in == NULL || r->upstream == NULL || r->upstream->cleanup) {
+    if (in == NULL || r->upstream->cleanup) {
         return 0;
     }
 
@@ -341,8 +345,6 @@ ngx_http_idempotency_was_cut(ngx_http_request_t *r, ngx_chain_t *in)
             return 0;
         }
     }
-
-    /* a redirect to a file has an upstream behind it, too */
 
     return in->buf->flush && ngx_buf_special(in->buf);
 }

@@ -39,8 +39,12 @@
 #define NGX_HTTP_IDEMPOTENCY_JSON_MAX  (1024 * 1024)
 
 
-/* In idem_response.host_flags: r->headers_out.location was set. */
-#define NGX_HTTP_IDEMPOTENCY_LOCATION  0x01
+/*
+ * In idem_response.host_flags: r->headers_out.location was set; the time of
+ * Last-Modified was, and not the field.
+ */
+#define NGX_HTTP_IDEMPOTENCY_LOCATION       0x01
+#define NGX_HTTP_IDEMPOTENCY_LAST_MODIFIED  0x02
 
 /* In r->buffered: SSI has 1, SUB 2, COPY 4, and the field has four bits. */
 #define NGX_HTTP_IDEMPOTENCY_BUFFERED  0x08
@@ -202,6 +206,7 @@ typedef struct {
     unsigned                         body_hashed:1;
     unsigned                         has_id:1;
     unsigned                         started:1;       /* the content handler was */
+    unsigned                         upstreamed:1;    /* an upstream answers */
     unsigned                         last_seen:1;     /* the response's last buffer */
     unsigned                         not_kept:1;      /* its body is not recorded */
     unsigned                         cut:1;           /* it ended before its end */

@@ -245,8 +245,7 @@ ngx_http_idempotency_whole(ngx_http_request_t *r,
         return r->headers_out.status == NGX_HTTP_SWITCHING_PROTOCOLS;
     }
 
-    if (ctx->not_kept || u == NULL || u->headers_in.status_n == 0
-        || u->headers_in.status_n != r->headers_out.status
+    if (ctx->not_kept || !ctx->upstreamed
         || r->headers_out.status == NGX_HTTP_NO_CONTENT
         || r->headers_out.status == NGX_HTTP_NOT_MODIFIED
         || r->header_only

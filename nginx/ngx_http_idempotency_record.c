@@ -114,6 +114,8 @@ ngx_http_idempotency_record_fields(ngx_http_request_t *r,
             return NGX_ERROR;
         }
 
+        response->host_flags |= NGX_HTTP_IDEMPOTENCY_LAST_MODIFIED;
+
         ngx_http_idempotency_set_field(&fields[n++],
                             (u_char *) "Last-Modified",
                             sizeof("Last-Modified") - 1, time,

@@ -1,0 +1,196 @@
+"""Responses too large to keep, streams, uploads of a gigabyte, a store that is full, and observing."""
+import json
+import socket
+import threading
+
+import pytest
+
+from harness.client import Http1, request
+from harness.gateway import rss_bytes
+from harness.wait import wait_until
+
+BOTH = pytest.mark.parametrize("version", [1, 2])
+BUFFERING = pytest.mark.parametrize("buffering", ["on", "off"])
+
+
+def problem(response, status, code):
+    assert response.status == status, (response.status, response.body[:300])
+    document = json.loads(response.body)
+    assert document["code"] == code
+    return document
+
+
+@BOTH
+@BUFFERING
+@pytest.mark.parametrize("script", ["len=300000", "len=300000&chunked=1&pieces=1000", "len=300000&eof=1"])
+def test_a_response_over_the_limit_streams_and_is_not_executed_again(guarded, tally, key, version, buffering,
+                                                                     script):
+    gateway = guarded(f"idempotency_max_response 100k; proxy_buffering {buffering}; proxy_buffers 4 4k;"
+                      "proxy_busy_buffers_size 8k;")
+    target = f"/a?{script}&status=201&h=Location:/o/9"
+    first = request(gateway, target, key, version)
+    assert first.status == 201 and len(first.body) == 300000
+    retry = request(gateway, target, key, version)
+    document = problem(retry, 409, "response-not-kept")
+    assert document["original_status"] == 201 and document["original_location"].endswith("/o/9")
+    assert retry.get("Retry-After") is None and tally.count("/a") == 1
+
+
+def test_the_limit_itself_is_kept_and_zero_keeps_no_body(guarded, key):
+    gateway = guarded("idempotency_max_response 1000;")
+    request(gateway, "/a?len=1000", key)
+    assert request(gateway, "/a?len=1000", key).replayed
+    request(gateway, "/b?len=1001&chunked=1", key + "b")
+    problem(request(gateway, "/b?len=1001&chunked=1", key + "b"), 409, "response-not-kept")
+    none = guarded("idempotency_max_response 0;")
+    request(none, "/a?nobody=204", key)
+    assert request(none, "/a?nobody=204", key).replayed
+    request(none, "/b", key + "b")
+    problem(request(none, "/b", key + "b"), 409, "response-not-kept")
+
+
+def test_a_large_response_is_streamed_with_bounded_memory(guarded, tally, key):
+    gateway = guarded("proxy_max_temp_file_size 0;", workers=1)
+    (worker,) = gateway.workers()
+    request(gateway, "/warm", key + "w")
+    before = rss_bytes(worker)
+    with Http1(gateway.port) as client:
+        client.send("/a?len=200000000", key)
+        status, _, _ = client.read_head()
+        left, peak = 200000000, 0
+        while left:
+            left -= len(client.stream.read(min(left, 10000000)))
+            peak = max(peak, rss_bytes(worker))
+    assert status == 200 and peak - before < 16 * 1024 * 1024
+    problem(request(gateway, "/a?len=200000000", key), 409, "response-not-kept")
+
+
+@BUFFERING
+def test_an_event_stream_is_never_held(guarded, tally, key, buffering):
+    gateway = guarded("proxy_buffering off;" if buffering == "off" else "")
+    with Http1(gateway.port) as client:
+        client.send("/a?sse=1" + ("&h=X-Accel-Buffering:no" if buffering == "on" else ""), key)
+        assert client.read_head()[0] == 200
+        assert client.stream.readline() and client.stream.readline() == b"data: first\n"
+        tally.open("sse")
+        while client.stream.readline() != b"0\r\n":
+            pass
+    problem(request(gateway, "/a?sse=1" + ("&h=X-Accel-Buffering:no" if buffering == "on" else ""), key), 409,
+            "response-not-kept")
+    assert tally.count("/a") == 1
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_gigabyte_is_hashed_while_it_arrives(guarded, tally, key, chunked):
+    size = 1 << 30
+    gateway = guarded("client_max_body_size 2g; client_body_buffer_size 64k; proxy_read_timeout 300s;", workers=1)
+    (worker,) = gateway.workers()
+    request(gateway, "/warm", key + "w")
+    before, peak = rss_bytes(worker), 0
+    piece = bytes(range(256)) * 4096
+    for n in (1, 2):
+        with Http1(gateway.port, timeout=300) as client:
+            if chunked:
+                client.send_raw(f"POST /a HTTP/1.1\r\nHost: g\r\nIdempotency-Key: {key}\r\n"
+                                "Transfer-Encoding: chunked\r\n\r\n".encode())
+            else:
+                client.send("/a", key, body=b"", length=size)
+            for i in range(size // len(piece)):
+                client.send_raw(b"%x\r\n%s\r\n" % (len(piece), piece) if chunked else piece)
+                if i % 64 == 0:
+                    peak = max(peak, rss_bytes(worker))
+            if chunked:
+                client.send_raw(b"0\r\n\r\n")
+            response = client.read()
+            peak = max(peak, rss_bytes(worker))
+        assert response.status == 200 and response.replayed == (n == 2)
+    assert tally.count("/a") == 1
+    assert peak - before < 16 * 1024 * 1024
+
+
+def test_a_full_store_refuses_new_keys_and_keeps_the_old_ones(guarded, tally):
+    gateway = guarded("idempotency_max_response 200k;", http="idempotency_store keys memory:?size=1m;", workers=1)
+    answers = {}
+    for n in range(60):
+        response = request(gateway, "/a?len=50000", f"key-{n}")
+        if response.status == 503:
+            problem(response, 503, "store-unavailable")
+            assert response.get("Retry-After")
+            break
+        assert response.status == 200
+        answers[n] = response
+        if tally.count() > n + 1:
+            raise AssertionError("executed twice")
+    executed = tally.count()
+    # The last one may have been claimed and found no room for its answer: its client got it all the same.
+    replays = [n for n, first in answers.items()
+               if (retry := request(gateway, "/a?len=50000", f"key-{n}")).replayed and retry.same_as(first)]
+    assert len(replays) >= 5 and replays == list(range(len(replays)))
+    assert tally.count() == executed
+    fill_with_small_keys(gateway)
+    response = request(gateway, "/small", "one-more")
+    problem(response, 503, "store-unavailable")
+    assert response.get("Retry-After") and tally.count("/small") == 0
+    assert "the store is full" in gateway.log()
+
+
+def fill_with_small_keys(gateway):
+    with Http1(gateway.port) as client:
+        for n in range(20000):
+            client.send("/fill?keep=1", f"small-{n}")
+            if client.read().status == 503:
+                return
+    raise AssertionError("the store never filled")
+
+
+def test_a_full_store_may_let_requests_pass(guarded, tally):
+    gateway = guarded("idempotency_store_error pass;", http="idempotency_store keys memory:?size=1m;", workers=1)
+    with Http1(gateway.port) as client:
+        for n in range(20000):
+            client.send("/a?keep=1", f"key-{n}")
+            assert client.read().status == 200
+            if n % 500 == 0 and "failed a claim" in gateway.log():
+                break
+    assert "failed a claim" in gateway.log()
+    assert any(" store_error " in line for line in gateway.results())
+
+
+def test_observing_changes_nothing_and_says_what_it_would_have_done(nginx, tally, key):
+    gateway = nginx(f"""
+        location / {{ idempotency keys observe; proxy_pass http://127.0.0.1:{tally.port}; }}""", workers=1)
+    bodies = [request(gateway, "/a", k, body=body).body
+              for k, body in ((key, b"1"), (key, b"1"), (key, b"2"), (None, b"3"), ("a b", b"4"))]
+    assert len(set(bodies)) == 5 and tally.count("/a") == 5
+    assert not any(r.header("Idempotency-Attempt") for r in tally.seen("/a"))
+    results = [line.split()[3] for line in gateway.results(5)]
+    assert results == ["executed", "replayed", "mismatch", "missing", "invalid"]
+    assert "would have replayed" in gateway.log() and 'would have answered "key-reused"' in gateway.log()
+
+
+def test_observing_streams_and_ends_with_the_client(nginx, tally, key):
+    gateway = nginx(f"""
+        location / {{ idempotency keys observe; proxy_pass http://127.0.0.1:{tally.port}; }}""", workers=1)
+    assert len(request(gateway, "/a?len=3000000", key).body) == 3000000
+    request(gateway, "/b?rst=1", key + "2")
+    request(gateway, "/b?rst=1", key + "2")
+    assert tally.count("/b") == 2
+    results = [line.split()[3] for line in gateway.results(3)]
+    assert results == ["not_kept", "in_doubt", "in_doubt"]
+
+
+def test_an_upload_starts_at_the_backend_before_its_end_where_nothing_is_guarded(nginx, tally):
+    gateway = nginx(f"""
+        idempotency keys;
+        location /big {{ idempotency off; proxy_request_buffering off; proxy_pass http://127.0.0.1:{tally.port}; }}""")
+    listener = socket.create_server(("127.0.0.1", 0))
+    gateway.parts["server"] = gateway.parts["server"].replace(str(tally.port), str(listener.getsockname()[1]))
+    gateway.reload()
+    with Http1(gateway.port) as client:
+        client.send("/big", body=b"begin", length=1000000, method="PUT")
+        backend, _ = listener.accept()
+        backend.settimeout(20)
+        data = b""
+        while b"begin" not in data:
+            data += backend.recv(4096)
+        backend.close()
+    listener.close()
