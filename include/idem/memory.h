@@ -7,7 +7,8 @@
  *  - One machine only.  Two machines with memory stores are two stores, and a
  *    key sent to both is executed by both.
  *  - A full region refuses new keys (IDEM_E_FULL) until some expire.  It never drops a
- *    cell to make room.
+ *    cell to make room.  "Full" leaves a sixteenth free, for the responses of the
+ *    requests that are under way.
  *  - The region belongs to this machine's Idem of the same format version; it is not a file format.
  *
  * The region is any memory that all processes map shared: an mmap() of

@@ -179,8 +179,12 @@ void idem_memory_commit(struct lock *lock);
 
 /* pool.c: the shard is locked, and its journal empty */
 
-/* Puts a chain of count blocks on shard->grabbed, which is empty.  IDEM_OK, IDEM_E_FULL, IDEM_E_CORRUPT. */
-int idem_memory_grab(struct memory_store *store, struct shard *shard, uint32_t count) IDEM_MUST_CHECK;
+/*
+ * Puts a chain of count blocks on shard->grabbed, which is empty, if spare others are free too.
+ * IDEM_OK, IDEM_E_FULL, IDEM_E_CORRUPT.
+ */
+int idem_memory_grab(struct memory_store *store, struct shard *shard, uint32_t count,
+                     uint64_t spare) IDEM_MUST_CHECK;
 /* Gives back what hangs on grabbed and garbage. */
 int idem_memory_give_back(struct memory_store *store, struct shard *shard) IDEM_MUST_CHECK;
 

@@ -59,7 +59,7 @@ move_to_shard(struct memory_store *store, struct shard *shard, uint32_t count)
 }
 
 int
-idem_memory_grab(struct memory_store *store, struct shard *shard, uint32_t count)
+idem_memory_grab(struct memory_store *store, struct shard *shard, uint32_t count, uint64_t spare)
 {
 	struct pool *pool = &store->region->pool;
 	uint64_t available;
@@ -72,7 +72,7 @@ idem_memory_grab(struct memory_store *store, struct shard *shard, uint32_t count
 	if (rc != IDEM_OK)
 		return rc;
 	available = store->region->block_count - (pool->fresh - 1) + pool->free_count;
-	if (count <= available)
+	if (count + spare <= available)
 		move_to_shard(store, shard, count);
 	else
 		rc = IDEM_E_FULL;

@@ -99,10 +99,20 @@ show(struct memory_store *store, struct idem_io *io, uint32_t number, uint64_t n
 
 /* ---- write ---- */
 
-static int
-make_room(struct memory_store *store, struct shard *shard, uint32_t count, uint64_t now_ms)
+/*
+ * A new cell is refused while less than a sixteenth of the region is free: the
+ * rest is for the responses of those that run already.
+ */
+static uint64_t
+spare_for(const struct memory_store *store, uint32_t number)
 {
-	int rc = idem_memory_grab(store, shard, count);
+	return number == 0 ? store->region->block_count / 16 : 0;
+}
+
+static int
+make_room(struct memory_store *store, struct shard *shard, uint32_t count, uint64_t spare, uint64_t now_ms)
+{
+	int rc = idem_memory_grab(store, shard, count, spare);
 
 	if (rc != IDEM_E_FULL)
 		return rc;
@@ -110,7 +120,7 @@ make_room(struct memory_store *store, struct shard *shard, uint32_t count, uint6
 	if (shard->garbage == 0)
 		return IDEM_E_FULL;
 	rc = idem_memory_give_back(store, shard);
-	return rc == IDEM_OK ? idem_memory_grab(store, shard, count) : rc;
+	return rc == IDEM_OK ? idem_memory_grab(store, shard, count, spare) : rc;
 }
 
 /*
@@ -126,7 +136,7 @@ write_cell(struct memory_store *store, const struct place *place, uint32_t numbe
 	uint32_t chain;
 	int rc;
 
-	rc = make_room(store, place->shard, head + pieces, now_ms);
+	rc = make_room(store, place->shard, head + pieces, spare_for(store, number), now_ms);
 	if (rc != IDEM_OK)
 		return rc;
 	chain = place->shard->grabbed;
