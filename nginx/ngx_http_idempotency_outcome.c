@@ -35,6 +35,13 @@ ngx_http_idempotency_settle(ngx_http_request_t *r,
 
     execution.whole = !ctx->cut && ngx_http_idempotency_whole(r, ctx);
 
+    if (!execution.whole && !ctx->not_kept) {
+
+        /* nothing of it was sent yet: the client gets a clean error instead */
+
+        ctx->cut = 1;
+    }
+
     ctx->outcome = idem_outcome_of(&ctx->conf->outcomes, &execution);
     ctx->state = NGX_HTTP_IDEMPOTENCY_COMMITTING;
 

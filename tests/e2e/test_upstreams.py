@@ -38,7 +38,7 @@ def backend(request, tmp_path):
         (tmp_path / "app.py").write_text(WSGI)
         option = {"uwsgi": "--socket", "scgi": "--scgi-socket"}[kind]
         server = Server(["uwsgi", "--plugin", "python3", option, f"127.0.0.1:{port}", "--wsgi-file",
-                         str(tmp_path / "app.py"), "--need-app", "--master"], port)
+                         str(tmp_path / "app.py"), "--need-app", "--master", "--die-on-term"], port)
     yield kind, port
     server.stop()
 

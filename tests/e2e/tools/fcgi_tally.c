@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <fcgiapp.h>
 
@@ -23,6 +24,8 @@ main(int argc, char **argv)
 		executions++;
 		if (query != NULL && strcmp(query, "die") == 0)
 			_Exit(1);
+		if (query != NULL && strcmp(query, "slow") == 0)
+			(void)usleep(500000);
 		FCGX_FPrintF(request.out,
 		             "Status: 201 Created\r\nContent-Type: text/plain\r\nSet-Cookie: a=1\r\n"
 		             "Set-Cookie: b=2\r\n\r\nexecution %d attempt %s\n",
