@@ -551,7 +551,9 @@ ngx_http_idempotency_settled(struct idem_guard *guard, void *host)
 
     ngx_http_set_log_request(c->log, r);
 
-    ngx_http_idempotency_settle_end(ctx);
+    if (ngx_http_idempotency_settled_late(ctx) == NGX_AGAIN) {
+        return;
+    }
 
     if (!(r->buffered & NGX_HTTP_IDEMPOTENCY_BUFFERED)) {
 

@@ -73,6 +73,9 @@ ngx_http_idempotency_compile_key(ngx_conf_t *cf, ngx_str_t *text)
         return NULL;
     }
 
+    key->fields = (key->headers.nelts
+                   == ngx_http_script_variables_count(text));
+
     ngx_memzero(&ccv, sizeof(ngx_http_compile_complex_value_t));
 
     ccv.cf = cf;
@@ -116,7 +119,9 @@ ngx_http_idempotency_find_headers(ngx_conf_t *cf,
             begin++;
         }
 
-        if (last - begin <= 5 || ngx_strncasecmp(begin, (u_char *) "http_", 5) != 0) {
+        if (last - begin <= 5
+            || ngx_strncasecmp(begin, (u_char *) "http_", 5) != 0)
+        {
             continue;
         }
 

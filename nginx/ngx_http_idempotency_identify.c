@@ -108,7 +108,9 @@ ngx_http_idempotency_key(ngx_http_request_t *r,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    if (value.len == 0 && fields == 0) {
+    /* what is constant around fields that were not sent is no key */
+
+    if (fields == 0 && (value.len == 0 || conf->key->fields)) {
         return ngx_http_idempotency_key_missing(r, ctx);
     }
 

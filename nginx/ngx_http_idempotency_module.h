@@ -94,6 +94,7 @@ typedef struct {
     ngx_array_t                      headers;  /* ngx_str_t: "x_y" for each
                                                   $http_x_y in value */
     ngx_uint_t                       early;    /* value is one $http_... */
+    ngx_uint_t                       fields;   /* it has no other variables */
 } ngx_http_idempotency_key_t;
 
 
@@ -292,7 +293,7 @@ ngx_int_t ngx_http_idempotency_capture_init(ngx_conf_t *cf);
 
 ngx_int_t ngx_http_idempotency_settle(ngx_http_request_t *r,
     ngx_http_idempotency_ctx_t *ctx);
-void ngx_http_idempotency_settle_end(ngx_http_idempotency_ctx_t *ctx);
+ngx_int_t ngx_http_idempotency_settled_late(ngx_http_idempotency_ctx_t *ctx);
 void ngx_http_idempotency_abandon(ngx_http_idempotency_ctx_t *ctx);
 void ngx_http_idempotency_settled(struct idem_guard *guard, void *host);
 

@@ -14,7 +14,10 @@ static off_t ngx_http_idempotency_bytes_sent(ngx_http_request_t *r,
     ngx_http_upstream_state_t *state, ngx_uint_t last);
 static ngx_uint_t ngx_http_idempotency_whole(ngx_http_request_t *r,
     ngx_http_idempotency_ctx_t *ctx);
+static void ngx_http_idempotency_settle_end(ngx_http_idempotency_ctx_t *ctx);
 static int ngx_http_idempotency_complete(ngx_http_request_t *r,
+    ngx_http_idempotency_ctx_t *ctx);
+static ngx_uint_t ngx_http_idempotency_too_long(
     ngx_http_idempotency_ctx_t *ctx);
 
 
@@ -71,7 +74,7 @@ ngx_http_idempotency_settle(ngx_http_request_t *r,
 
 /* The store has answered, or its time is over. */
 
-void
+static void
 ngx_http_idempotency_settle_end(ngx_http_idempotency_ctx_t *ctx)
 {
     int         status;
@@ -284,6 +287,7 @@ static int
 ngx_http_idempotency_complete(ngx_http_request_t *r,
     ngx_http_idempotency_ctx_t *ctx)
 {
+    int      rc;
     size_t   len;
     u_char  *record;
 
@@ -298,5 +302,54 @@ ngx_http_idempotency_complete(ngx_http_request_t *r,
         return idem_guard_give_up(ctx->guard);
     }
 
-    return idem_guard_complete(ctx->guard, record, len);
+    rc = idem_guard_complete(ctx->guard, record, len);
+
+    if (rc == IDEM_OK && ngx_http_idempotency_too_long(ctx)) {
+        return ngx_http_idempotency_complete(r, ctx);
+    }
+
+    return rc;
+}
+
+
+/*
+ * A store without room for a response may have some for the fact that there was
+ * one.  At most once: ctx->not_kept is set then.
+ */
+
+static ngx_uint_t
+ngx_http_idempotency_too_long(ngx_http_idempotency_ctx_t *ctx)
+{
+    if (idem_guard_settled_status(ctx->guard) != IDEM_E_FULL
+        || ctx->not_kept)
+    {
+        return 0;
+    }
+
+    ctx->not_kept = 1;
+
+    ngx_log_error(NGX_LOG_WARN, ctx->request->connection->log, 0,
+                  "idempotency store \"%V\" has no room for a response of "
+                  "%uz bytes: it is recorded without its body",
+                  &ctx->conf->store->name, ctx->held_len);
+
+    return 1;
+}
+
+
+/* The store has answered later.  NGX_AGAIN: it is asked once more. */
+
+ngx_int_t
+ngx_http_idempotency_settled_late(ngx_http_idempotency_ctx_t *ctx)
+{
+    if (ctx->outcome == IDEM_OUTCOME_KEEP
+        && ngx_http_idempotency_too_long(ctx)
+        && ngx_http_idempotency_complete(ctx->request, ctx) == IDEM_PENDING)
+    {
+        return NGX_AGAIN;
+    }
+
+    ngx_http_idempotency_settle_end(ctx);
+
+    return NGX_OK;
 }

@@ -156,12 +156,20 @@ settled(struct idem_guard *guard)
 	}
 }
 
+/* Also a second time, with a record that may fit where the first one did not. */
+static bool
+can_settle(const struct idem_guard *guard)
+{
+	return guard->phase == IDEM_GUARD_EXECUTING ||
+	       (guard->phase == IDEM_GUARD_BACKGROUND && guard->settled_status == IDEM_E_FULL);
+}
+
 static int
 settle(struct idem_guard *guard, enum idem_verb verb)
 {
-	if (guard->phase != IDEM_GUARD_EXECUTING)
+	if (!can_settle(guard))
 		return IDEM_E_INVALID;
-	idem_guard_op_cancel(guard); /* a renewal on its way */
+	idem_guard_op_cancel(guard); /* a renewal, or the record before */
 	guard->op.verb = verb;
 	guard->op.owner = guard->owner;
 	guard->op.attempt = guard->attempt;
@@ -181,12 +189,13 @@ settle(struct idem_guard *guard, enum idem_verb verb)
 int
 idem_guard_complete(struct idem_guard *guard, void *record, size_t len)
 {
-	if (guard->phase != IDEM_GUARD_EXECUTING) {
+	if (!can_settle(guard)) {
 		free(record);
 		return IDEM_E_INVALID;
 	}
+	idem_guard_op_cancel(guard);
+	free(guard->record);
 	guard->record = record;
-	guard->record_len = len;
 	guard->op.payload.data = record;
 	guard->op.payload.len = len;
 	return settle(guard, IDEM_COMPLETE);

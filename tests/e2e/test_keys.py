@@ -139,3 +139,12 @@ def test_problems_point_to_the_documentation(guarded, key):
     response = request(gateway, "/a")
     assert response.get("Link") == '<https://pay.example/docs>; rel="describedby"'
     assert json.loads(response.body)["type"] == "https://pay.example/docs#key-missing"
+
+
+def test_a_key_composed_of_fields_that_were_not_sent_is_missing(guarded, tally):
+    gateway = guarded('idempotency_key "$http_x_a-$http_x_b";')
+    problem(request(gateway, "/a"), 400, "key-missing")
+    request(gateway, "/a", headers=[("X-A", "1")])
+    assert request(gateway, "/a", headers=[("X-A", "1")]).replayed
+    assert not request(gateway, "/a", headers=[("X-B", "1")]).replayed
+    assert tally.count("/a") == 2

@@ -124,6 +124,17 @@ def test_a_full_store_refuses_new_keys_and_keeps_the_old_ones(guarded, tally):
     assert tally.count("/a") == len(answers)
 
 
+def test_a_response_that_finds_no_room_is_recorded_without_its_body(guarded, tally):
+    gateway = guarded("idempotency_max_response 700k;", http="idempotency_store keys memory:?size=1m;", workers=1)
+    codes = []
+    for n in range(4):
+        assert len(request(gateway, "/a?len=600000", f"key-{n}").body) == 600000
+        retry = request(gateway, "/a?len=600000", f"key-{n}")
+        codes.append("replayed" if retry.replayed else json.loads(retry.body)["code"])
+    assert codes == ["replayed"] + ["response-not-kept"] * 3 and tally.count("/a") == 4
+    assert "it is recorded without its body" in gateway.log()
+
+
 def test_a_full_store_has_room_again_when_keys_are_over(guarded, tally):
     gateway = guarded("idempotency_ttl 1s; idempotency_lease 500ms;",
                       http="idempotency_store keys memory:?size=1m;", workers=1)
