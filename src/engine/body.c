@@ -108,19 +108,33 @@ idem_body_add(struct idem_body *body, const void *data, size_t len)
 	return rc;
 }
 
+static json_t *
+load(const struct idem_body *body, enum json_error_code *ret_code)
+{
+	json_error_t error;
+	json_t *json = json_loadb(body->text, body->len,
+	                          JSON_DECODE_ANY | JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+
+	*ret_code = json != NULL ? json_error_unknown : json_error_code(&error);
+	return json;
+}
+
 /* IDEM_OK with body->json NULL: it is not JSON. */
 static int
 parse(struct idem_body *body)
 {
-	json_error_t error;
+	enum json_error_code code;
 
 	if (body->too_long || body->len == 0)
 		return IDEM_OK;
-	body->json = json_loadb(body->text, body->len,
-	                        JSON_DECODE_ANY | JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
-	if (body->json == NULL && json_error_code(&error) == json_error_out_of_memory)
-		return IDEM_E_NOMEM;
-	return IDEM_OK;
+	body->json = load(body, &code);
+	/* jansson (2.14) takes a string it has no memory for as bad syntax: what is bad once is asked twice.
+	 */
+	if (body->json == NULL && code == json_error_invalid_syntax)
+		body->json = load(body, &code);
+	if (body->json != NULL)
+		return IDEM_OK;
+	return code == json_error_unknown || code == json_error_out_of_memory ? IDEM_E_NOMEM : IDEM_OK;
 }
 
 /* Each member that counts, with its place in the list of those; absent is not null. */

@@ -39,7 +39,7 @@ struct idem_guard {
 	struct idem_tag owner;
 	uint32_t attempt;
 	uint64_t lease_until_ms; /* by the loop's clock */
-	void *record; /* what op.payload points to */
+	void *record;            /* what op.payload points to */
 
 	/* Waiting for another's execution. */
 	struct idem_watch watch;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "pointer.h"
+#include "utf8.h"
 
 static size_t
 count_tokens(const char *p, size_t len)
@@ -27,16 +28,6 @@ well_formed(const char *p, size_t len)
 			return false;
 	}
 	return true;
-}
-
-static bool
-is_utf8(const char *p, size_t len)
-{
-	json_t *string = json_stringn(p, len);
-	bool valid = string != NULL;
-
-	json_decref(string);
-	return valid;
 }
 
 /* Section 4: "~1" is '/', "~0" is '~'. */
@@ -65,7 +56,7 @@ idem_pointer_parse(struct idem_bytes text, struct idem_pointer **ret_pointer)
 {
 	struct idem_pointer *pointer;
 
-	if (!well_formed(text.data, text.len) || (text.len > 0 && !is_utf8(text.data, text.len)))
+	if (!well_formed(text.data, text.len) || !idem_is_utf8(text))
 		return IDEM_E_INVALID;
 	pointer = calloc(1, sizeof *pointer);
 	if (pointer == NULL)

@@ -6,6 +6,8 @@
 
 #include <idem/problem.h>
 
+#include "utf8.h"
+
 /* Titles are those of draft-ietf-httpapi-idempotency-key-header, section 2.7, where it has one. */
 static const struct {
 	unsigned status;
@@ -70,16 +72,6 @@ detail_of(const struct idem_problem *problem)
 	return json_stringn(problem->detail.data, problem->detail.len);
 }
 
-static bool
-is_utf8(struct idem_bytes bytes)
-{
-	json_t *string = json_stringn(bytes.len > 0 ? bytes.data : "", bytes.len);
-	bool valid = string != NULL;
-
-	json_decref(string);
-	return valid;
-}
-
 /* The backend's own words: what is not UTF-8 is left out. */
 static int
 add_original(json_t *object, const struct idem_problem *problem)
@@ -89,7 +81,7 @@ add_original(json_t *object, const struct idem_problem *problem)
 
 	if (problem->original_status != 0)
 		rc = json_object_set_new(object, "original_status", json_integer(problem->original_status));
-	if (rc == 0 && location.len > 0 && is_utf8(location))
+	if (rc == 0 && location.len > 0 && idem_is_utf8(location))
 		rc = json_object_set_new(object, "original_location",
 		                         json_stringn(location.data, location.len));
 	return rc;
@@ -120,7 +112,8 @@ idem_problem_render(const struct idem_problem *problem, char **ret_json, size_t 
 	json_t *object;
 	char *text;
 
-	if (problem->docs_url.len > 4096 || !is_utf8(problem->detail) || !is_utf8(problem->docs_url))
+	if (problem->docs_url.len > 4096 || !idem_is_utf8(problem->detail) ||
+	    !idem_is_utf8(problem->docs_url))
 		return IDEM_E_INVALID;
 	object = build(problem);
 	if (object == NULL)
