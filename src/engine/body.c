@@ -111,7 +111,7 @@ idem_body_add(struct idem_body *body, const void *data, size_t len)
 static json_t *
 load(const struct idem_body *body, enum json_error_code *ret_code)
 {
-	json_error_t error;
+	json_error_t error = {0}; /* jansson may fail before it touches this */
 	json_t *json = json_loadb(body->text, body->len,
 	                          JSON_DECODE_ANY | JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
 
