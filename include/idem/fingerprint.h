@@ -15,7 +15,8 @@
  * units, one spelling of each string and number.  Two deliberate differences:
  * integers that fit in 64 bits keep all their digits (RFC 8785 would round them
  * to a double, and two amounts could meet), and a real number equal to an
- * integer of at most 2^53 is that integer (1.0 is 1).  A body that is not JSON, has
+ * integer below 2^53 is that integer (1.0 is 1), while one beyond, which may have
+ * been rounded, never is.  A body that is not JSON, has
  * a member twice, has a number out of range, is nested too deep, or is longer than json_max is hashed as raw
  * bytes instead, in a way that no JSON body can be hashed.
  */

@@ -73,12 +73,14 @@ struct idem_op {
 	struct idem_bytes payload; /* COMPLETE: the encoded response; must stay valid */
 	struct idem_tag owner;     /* all but CLAIM: the tag a claim was won with */
 	uint32_t attempt;          /* all but CLAIM: the attempt a claim was won with */
-	struct idem_tag fresh;     /* all but RENEW: random, new for each op, not zero */
+	struct idem_tag fresh;     /* all but RENEW: random, new for each op, not zero; a claim that writes
+	                            * more than once counts its last four bytes up */
 
 	/* out, once idem_step() has returned false */
 	int status; /* IDEM_OK, or why there is no verdict */
 	enum idem_verdict verdict;
-	struct idem_tag won;    /* EXECUTE: the owner's tag from now on (it is fresh) */
+	struct idem_tag won;    /* EXECUTE: the owner's tag from now on.  A claim that ended with an
+	                         * error: the tag it may hold the lock with */
 	struct idem_cell found; /* claim, not EXECUTE: what was there; after MISMATCH only zeros */
 	uint64_t wait_ms;       /* IN_PROGRESS; at least 1 */
 };

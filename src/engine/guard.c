@@ -33,7 +33,7 @@ claim_failed(struct idem_guard *guard)
 	if (guard->op.status == IDEM_E_INDOUBT) {
 		/* It may have been won: let go of it. */
 		guard->lease_until_ms = idem_guard_now(guard) + guard->request.policy.lease_ms;
-		idem_guard_release_behind(guard, &guard->op.fresh, guard->op.attempt);
+		idem_guard_release_behind(guard, &guard->op.won, guard->op.attempt);
 	}
 	return IDEM_OK;
 }

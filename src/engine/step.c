@@ -9,6 +9,27 @@ tags_equal(const struct idem_tag *a, const struct idem_tag *b)
 	return memcmp(a->b, b->b, IDEM_TAG_LEN) == 0;
 }
 
+/*
+ * The tags of one claim share their first bytes and count in their last ones.
+ * Each write needs one of its own: a claim that was applied, lost its reply, and
+ * was taken over, must not bring the same tag into the cell once more, or
+ * somebody who still expects the first would replace the second.
+ */
+#define COUNTED 4
+
+static bool
+is_of_this_claim(const struct idem_op *op, const struct idem_tag *tag)
+{
+	return memcmp(tag->b, op->fresh.b, IDEM_TAG_LEN - COUNTED) == 0;
+}
+
+static void
+count_up(struct idem_tag *tag)
+{
+	for (size_t i = IDEM_TAG_LEN - COUNTED; i < IDEM_TAG_LEN && ++tag->b[i] == 0; i++)
+		;
+}
+
 static bool
 same_request(const struct idem_op *op, const struct idem_cell *cell)
 {
@@ -44,7 +65,7 @@ prepare(const struct idem_op *op, struct idem_io *next, const struct idem_tag *e
 	memset(&next->write, 0, sizeof next->write);
 	next->id = op->id;
 	next->expect = *expect;
-	next->write.tag = op->fresh;
+	next->write.tag = op->verb == IDEM_CLAIM ? op->won : op->fresh;
 	next->write.attempt = op->attempt;
 	next->write.fingerprint = op->fingerprint;
 	next->want_payload = op->verb == IDEM_CLAIM;
@@ -76,6 +97,7 @@ take_over(struct idem_op *op, const struct idem_cell *cell, struct idem_io *next
 	struct idem_tag expect = cell->tag;
 	uint32_t attempt = cell->attempt == UINT32_MAX ? UINT32_MAX : cell->attempt + 1;
 
+	count_up(&op->won);
 	return ask_for_lock(op, next, &expect, attempt);
 }
 
@@ -88,10 +110,10 @@ begin_claim(struct idem_op *op, struct idem_io *next)
 }
 
 static bool
-win(struct idem_op *op)
+claim_again(struct idem_op *op, struct idem_io *next)
 {
-	op->won = op->fresh;
-	return finish(op, IDEM_EXECUTE);
+	count_up(&op->won);
+	return begin_claim(op, next);
 }
 
 static bool
@@ -122,13 +144,14 @@ step_claim(struct idem_op *op, const struct idem_io *result, struct idem_io *nex
 	struct idem_cell seen;
 
 	if (result->applied)
-		return win(op);
+		return finish(op, IDEM_EXECUTE);
 	seen = result->seen;
 	if (seen.state == IDEM_ABSENT)
-		return begin_claim(op, next); /* what was to be taken over is gone */
-	if (seen.state == IDEM_LOCKED && tags_equal(&seen.tag, &op->fresh)) {
+		return claim_again(op, next); /* what was to be taken over is gone */
+	if (seen.state == IDEM_LOCKED && is_of_this_claim(op, &seen.tag)) {
 		op->attempt = seen.attempt;
-		return win(op); /* this very claim, whose answer was lost */
+		op->won = seen.tag;
+		return finish(op, IDEM_EXECUTE); /* this very claim, whose answer was lost */
 	}
 	if (!same_request(op, &seen)) {
 		memset(&op->found, 0, sizeof op->found);
@@ -199,6 +222,7 @@ idem_step(struct idem_op *op, const struct idem_io *result, struct idem_io *next
 		op->status = IDEM_PENDING;
 		op->verdict = IDEM_UNDECIDED;
 		op->wait_ms = 0;
+		op->won = op->fresh;
 		memset(&op->found, 0, sizeof op->found);
 		return op->verb == IDEM_CLAIM ? begin_claim(op, next) : begin_settling(op, next);
 	}
