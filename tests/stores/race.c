@@ -1,0 +1,111 @@
+/* Many users claim the same keys at once. */
+#include "race.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define HOUR_MS 3600000
+
+struct note {
+	uint32_t executions;
+	uint32_t strange; /* answers that nobody recorded */
+};
+
+struct race {
+	uint64_t first_key;
+	size_t keys;
+	uint64_t lease_ms;
+	uint32_t users;
+	struct note notes[];
+};
+
+static size_t
+race_bytes(size_t keys)
+{
+	return sizeof(struct race) + keys * sizeof(struct note);
+}
+
+struct race *
+race_make(uint64_t first_key, size_t keys, uint64_t lease_ms)
+{
+	struct race *race =
+		mmap(NULL, race_bytes(keys), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	if (race == MAP_FAILED)
+		return NULL;
+	race->first_key = first_key;
+	race->keys = keys;
+	race->lease_ms = lease_ms;
+	return race;
+}
+
+void
+race_free(struct race *race)
+{
+	(void)munmap(race, race_bytes(race->keys));
+}
+
+static void
+count(uint32_t *word)
+{
+	(void)__atomic_add_fetch(word, 1, __ATOMIC_SEQ_CST);
+}
+
+static size_t
+payload_len(uint64_t key)
+{
+	return (size_t)(key % 300);
+}
+
+static bool
+execute(struct race *race, struct actor *actor, const struct request *request, const struct claim *claim,
+        size_t i)
+{
+	uint64_t key = race->first_key + i;
+	void *bytes = payload_make(key, payload_len(key));
+	int verdict;
+
+	count(&race->notes[i].executions);
+	verdict = actor_complete(actor, request, claim, (struct idem_bytes){bytes, payload_len(key)});
+	free(bytes);
+	return verdict == IDEM_RECORDED;
+}
+
+static bool
+claim_one(struct race *race, struct actor *actor, size_t i)
+{
+	uint64_t key = race->first_key + i;
+	struct request request = actor_request(key, race->lease_ms, HOUR_MS);
+	struct claim claim;
+	int verdict = actor_claim(actor, &request, &claim);
+
+	if (verdict == IDEM_EXECUTE)
+		return execute(race, actor, &request, &claim, i);
+	if (verdict == IDEM_REPLAY && !payload_is(claim.found.payload, key, payload_len(key)))
+		count(&race->notes[i].strange);
+	claim_free(&claim);
+	return verdict == IDEM_REPLAY || verdict == IDEM_IN_PROGRESS;
+}
+
+bool
+race_run(struct race *race, struct actor *actor)
+{
+	/* Pairs go the same way, so that they meet at each key; the pairs meet now and then. */
+	size_t begin = __atomic_fetch_add(&race->users, 1, __ATOMIC_SEQ_CST) / 2 * (race->keys / 3);
+
+	for (size_t i = 0; i < race->keys; i++)
+		if (!claim_one(race, actor, (begin + i) % race->keys))
+			return false;
+	return true;
+}
+
+size_t
+race_wrong(const struct race *race)
+{
+	size_t wrong = 0;
+
+	for (size_t i = 0; i < race->keys; i++)
+		wrong += race->notes[i].executions != 1 || race->notes[i].strange != 0;
+	return wrong;
+}
