@@ -133,8 +133,8 @@ IDEM_API uint64_t idem_guard_store_ms(const struct idem_guard *guard);
  * complete() takes over record, a buffer from malloc(3) holding an encoded response, in every case.
  *
  * If the store fails, the settled status is negative, and the guard goes on trying in the background, until
- * it succeeds or the lease that was last renewed is over.  After IDEM_E_FULL the host may settle once more, with
- * a shorter record or by giving up: that takes the place of what is being tried.
+ * it succeeds or the lease that was last renewed is over.  After IDEM_E_FULL the host may settle once more,
+ * with a shorter record or by giving up: that takes the place of what is being tried.
  */
 IDEM_API int idem_guard_complete(struct idem_guard *guard, void *record, size_t len) IDEM_MUST_CHECK;
 IDEM_API int idem_guard_release(struct idem_guard *guard) IDEM_MUST_CHECK;

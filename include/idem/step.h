@@ -27,8 +27,9 @@
  *    back to DOUBT, because what the first attempt did is still unknown.
  *  - The lock is kept for lease_ms + ttl_ms, so that a dead owner's key stays in
  *    doubt and is not taken for a new one.
- *  - An io that ended IDEM_E_INDOUBT may be performed again unchanged: a write that did take
- *    effect the first time is recognised by its tag.
+ *  - An io that ended IDEM_E_INDOUBT may be performed again unchanged, while the
+ *    ttl is not over: a write that did take effect the first time is recognised by
+ *    its tag.
  */
 #ifndef IDEM_STEP_H
 #define IDEM_STEP_H
@@ -71,16 +72,15 @@ struct idem_op {
 	struct idem_id id;
 	struct idem_fingerprint fingerprint;
 	struct idem_bytes payload; /* COMPLETE: the encoded response; must stay valid */
-	struct idem_tag owner;     /* all but CLAIM: the tag a claim was won with */
+	struct idem_tag owner;     /* all but CLAIM: the tag of the lock that is held, from won */
 	uint32_t attempt;          /* all but CLAIM: the attempt a claim was won with */
-	struct idem_tag fresh;     /* all but RENEW: random, new for each op, not zero; a claim that writes
-	                            * more than once counts its last four bytes up */
+	struct idem_tag fresh;     /* all but RENEW: random, new for each op, not zero */
 
 	/* out, once idem_step() has returned false */
 	int status; /* IDEM_OK, or why there is no verdict */
 	enum idem_verdict verdict;
-	struct idem_tag won;    /* EXECUTE: the owner's tag from now on.  A claim that ended with an
-	                         * error: the tag it may hold the lock with */
+	struct idem_tag won;    /* EXECUTE, and RENEW recorded: the tag of the lock from now on.  A claim
+	                         * that ended with an error: the tag it may hold a lock with */
 	struct idem_cell found; /* claim, not EXECUTE: what was there; after MISMATCH only zeros */
 	uint64_t wait_ms;       /* IN_PROGRESS; at least 1 */
 };

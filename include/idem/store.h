@@ -56,12 +56,16 @@ struct idem_id {
 };
 
 /*
- * Which version of the cell.  16 random bytes, new for every change of state,
- * and so at once the lock's token and the fence.  All zero: there is no cell.
+ * Which version of the cell.  Every write brings one that was never there before: it
+ * is at once the lock's token and the fence.  The first bytes are random and
+ * name the owner, one execution; the last ones count the owner's writes.  All
+ * zero: there is no cell.
  */
 struct idem_tag {
 	uint8_t b[IDEM_TAG_LEN];
 };
+
+#define IDEM_TAG_OWNER_LEN 12
 
 /* Which request.  See idem/fingerprint.h. */
 struct idem_fingerprint {
@@ -124,10 +128,10 @@ struct idem_watch {
 	struct idem_id id;
 
 	/*
-	 * A hint that the cell may have changed.  It can come too often; it can
-	 * be lost (a process died, a connection broke), so ask again now and
-	 * then anyway.  Never called from inside watch(); may be called more
-	 * than once; calling unwatch() from inside it is allowed.
+	 * A hint that the cell may have changed; a renewal by its owner is no change.  It can come too often;
+	 * it can be lost (a process died, a connection broke), so ask again now and then anyway.  Never
+	 * called from inside watch(); may be called more than once; calling unwatch() from inside it is
+	 * allowed.
 	 */
 	void (*changed)(struct idem_watch *watch);
 
@@ -148,8 +152,7 @@ struct idem_store_ops {
 	 * and done() will not be called.  IDEM_PENDING: done() is called exactly
 	 * once, later, and never from inside cas().  Nothing else is returned.
 	 *
-	 * A write with state IDEM_ABSENT removes the cell.  A write may carry
-	 * the tag it expects; it then renews the cell, whose age starts again.
+	 * A write with state IDEM_ABSENT removes the cell.
 	 * io->write.payload is read until the io has finished.
 	 */
 	int (*cas)(struct idem_store *store, struct idem_io *io) IDEM_MUST_CHECK;
@@ -171,7 +174,8 @@ struct idem_store_ops {
 	 * Optional, both or neither.  watch() returns IDEM_OK when hints can be
 	 * expected, or an error, after which unwatch() is not called.  To close
 	 * the race between reading a cell and watching it: watch first, then
-	 * ask again.
+	 * ask again.  A cas() on a watched cell that finds it locked makes sure that the
+	 * end of that lock will be hinted.
 	 */
 	int (*watch)(struct idem_store *store, struct idem_watch *watch) IDEM_MUST_CHECK;
 	void (*unwatch)(struct idem_store *store, struct idem_watch *watch);
@@ -196,6 +200,17 @@ idem_tag_is_zero(const struct idem_tag *tag)
 	for (size_t i = 0; i < IDEM_TAG_LEN; i++)
 		all |= tag->b[i];
 	return all == 0;
+}
+
+/* Are these tags of one owner? */
+static inline bool
+idem_tag_same_owner(const struct idem_tag *a, const struct idem_tag *b)
+{
+	uint8_t differ = 0;
+
+	for (size_t i = 0; i < IDEM_TAG_OWNER_LEN; i++)
+		differ |= a->b[i] ^ b->b[i];
+	return differ == 0;
 }
 
 /* Closes a store; NULL is allowed. */

@@ -35,8 +35,10 @@ renewed(struct idem_guard *guard)
 			guard->events->lost(guard, guard->host);
 		return;
 	}
-	if (guard->op.status == IDEM_OK)
+	if (guard->op.status == IDEM_OK) {
+		guard->owner = guard->op.won;
 		guard->lease_until_ms = guard->op_since_ms + guard->request.policy.lease_ms;
+	}
 	idem_guard_keep_alive(guard);
 }
 

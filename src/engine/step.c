@@ -10,23 +10,14 @@ tags_equal(const struct idem_tag *a, const struct idem_tag *b)
 }
 
 /*
- * The tags of one claim share their first bytes and count in their last ones.
- * Each write needs one of its own: a claim that was applied, lost its reply, and
- * was taken over, must not bring the same tag into the cell once more, or
- * somebody who still expects the first would replace the second.
+ * Each write needs a tag that was never there before.  A claim that was applied,
+ * lost its reply, and was taken over must not bring its tag back; and whoever has
+ * seen a lease that was over must not replace it once it was renewed.
  */
-#define COUNTED 4
-
-static bool
-is_of_this_claim(const struct idem_op *op, const struct idem_tag *tag)
-{
-	return memcmp(tag->b, op->fresh.b, IDEM_TAG_LEN - COUNTED) == 0;
-}
-
 static void
 count_up(struct idem_tag *tag)
 {
-	for (size_t i = IDEM_TAG_LEN - COUNTED; i < IDEM_TAG_LEN && ++tag->b[i] == 0; i++)
+	for (size_t i = IDEM_TAG_OWNER_LEN; i < IDEM_TAG_LEN && ++tag->b[i] == 0; i++)
 		;
 }
 
@@ -148,7 +139,7 @@ step_claim(struct idem_op *op, const struct idem_io *result, struct idem_io *nex
 	seen = result->seen;
 	if (seen.state == IDEM_ABSENT)
 		return claim_again(op, next); /* what was to be taken over is gone */
-	if (seen.state == IDEM_LOCKED && is_of_this_claim(op, &seen.tag)) {
+	if (seen.state == IDEM_LOCKED && idem_tag_same_owner(&seen.tag, &op->fresh)) {
 		op->attempt = seen.attempt;
 		op->won = seen.tag;
 		return finish(op, IDEM_EXECUTE); /* this very claim, whose answer was lost */
@@ -178,9 +169,11 @@ release_forgets(const struct idem_op *op)
 }
 
 static bool
-begin_settling(struct idem_op *op, struct idem_io *next)
+ask_to_settle(struct idem_op *op, struct idem_io *next)
 {
-	prepare(op, next, &op->owner);
+	struct idem_tag owner = op->owner;
+
+	prepare(op, next, &owner);
 	next->write.retain_ms = op->policy.ttl_ms;
 	switch (op->verb) {
 	case IDEM_COMPLETE:
@@ -192,7 +185,9 @@ begin_settling(struct idem_op *op, struct idem_io *next)
 		return true;
 	case IDEM_RENEW:
 		write_lock(op, next);
-		next->write.tag = op->owner;
+		op->won = owner;
+		count_up(&op->won);
+		next->write.tag = op->won;
 		return true;
 	case IDEM_GIVE_UP:
 		next->write.state = IDEM_DOUBT;
@@ -203,14 +198,19 @@ begin_settling(struct idem_op *op, struct idem_io *next)
 }
 
 static bool
-step_settling(struct idem_op *op, const struct idem_io *result)
+step_settling(struct idem_op *op, const struct idem_io *result, struct idem_io *next)
 {
+	struct idem_tag seen = result->seen.tag;
+
 	if (result->applied)
 		return finish(op, IDEM_RECORDED);
+	if (result->seen.state == IDEM_LOCKED && idem_tag_same_owner(&seen, &op->owner)) {
+		op->owner = seen; /* a renewal of ours that was applied without our knowing */
+		return ask_to_settle(op, next);
+	}
 	if (op->verb == IDEM_RELEASE && release_forgets(op) && result->seen.state == IDEM_ABSENT)
 		return finish(op, IDEM_RECORDED);
-	if (op->verb != IDEM_RENEW && result->seen.state != IDEM_ABSENT &&
-	    tags_equal(&result->seen.tag, &op->fresh))
+	if (op->verb != IDEM_RENEW && result->seen.state != IDEM_ABSENT && tags_equal(&seen, &op->fresh))
 		return finish(op, IDEM_RECORDED); /* done the first time, when the answer was lost */
 	return finish(op, IDEM_LOST);
 }
@@ -224,11 +224,11 @@ idem_step(struct idem_op *op, const struct idem_io *result, struct idem_io *next
 		op->wait_ms = 0;
 		op->won = op->fresh;
 		memset(&op->found, 0, sizeof op->found);
-		return op->verb == IDEM_CLAIM ? begin_claim(op, next) : begin_settling(op, next);
+		return op->verb == IDEM_CLAIM ? begin_claim(op, next) : ask_to_settle(op, next);
 	}
 	if (result->status != IDEM_OK)
 		return fail(op, result->status);
-	return op->verb == IDEM_CLAIM ? step_claim(op, result, next) : step_settling(op, result);
+	return op->verb == IDEM_CLAIM ? step_claim(op, result, next) : step_settling(op, result, next);
 }
 
 const char *

@@ -76,6 +76,7 @@ struct actor {
 	enum { IDLE, CLAIMING, EXECUTING, SETTLING } at;
 	struct idem_op op;
 	struct idem_io io;
+	uint64_t op_since_ms;
 	char request; /* the fingerprint: 'a' mostly, 'b' sometimes */
 	struct idem_tag owner;
 	uint32_t attempt;
@@ -148,7 +149,7 @@ swap(struct idem_io *io)
 		return;
 	}
 	if (world.cell.state == IDEM_LOCKED && io->write.state == IDEM_LOCKED &&
-	    memcmp(&io->write.tag, &world.cell.tag, sizeof io->write.tag) != 0 &&
+	    !idem_tag_same_owner(&io->write.tag, &world.cell.tag) &&
 	    world.now_ms - world.stamp_ms < world.cell.lease_ms)
 		broke("a living owner was robbed of its lock");
 	if (io->write.state == IDEM_ABSENT) {
@@ -177,6 +178,7 @@ begin_op(struct actor *actor, enum idem_verb verb)
 	actor->op.owner = actor->owner;
 	actor->op.attempt = actor->attempt;
 	actor->op.payload = (struct idem_bytes){&actor->response, sizeof actor->response};
+	actor->op_since_ms = world.now_ms;
 	if (!idem_step(&actor->op, NULL, &actor->io))
 		broke("an op ended before it began");
 }
@@ -216,7 +218,7 @@ claimed(struct actor *actor)
 			broke("a request is told to differ from itself");
 		return;
 	case IDEM_IN_PROGRESS:
-		if (memcmp(actor->op.found.tag.b, actor->op.fresh.b, IDEM_TAG_LEN - 4) == 0)
+		if (idem_tag_same_owner(&actor->op.found.tag, &actor->op.fresh))
 			broke("a claim waits for itself");
 		if (actor->op.wait_ms == 0 || actor->op.wait_ms > LEASE_MS)
 			broke("a wait is no part of a lease");
@@ -234,6 +236,11 @@ static void
 settled(struct actor *actor)
 {
 	actor->at = actor->op.verb == IDEM_RENEW ? EXECUTING : IDLE;
+	if (actor->op.verdict == IDEM_LOST && world.cell.state == IDEM_LOCKED &&
+	    idem_tag_same_owner(&world.cell.tag, &actor->owner))
+		broke("an owner is told that it lost a lock it holds");
+	if (actor->op.verb == IDEM_RENEW && actor->op.verdict == IDEM_RECORDED)
+		actor->owner = actor->op.won;
 	if (actor->op.verdict == IDEM_LOST || actor->op.verb != IDEM_COMPLETE)
 		return;
 	if (actor->attempt < world.last_attempt)
@@ -307,6 +314,13 @@ act(struct actor *actor)
 		actor->at = IDLE; /* its process dies */
 		return;
 	}
+	if ((actor->at == CLAIMING || actor->at == SETTLING) &&
+	    world.now_ms - actor->op_since_ms >= world.policy.ttl_ms) {
+		actor->at = IDLE; /* an op has a time limit, which is shorter than the ttl */
+		return;
+	}
+	if (actor->at == SETTLING && actor->op.verb == IDEM_RENEW && choose(4) == 1)
+		actor->at = EXECUTING; /* the renewal is given up; it may have been applied */
 	switch (actor->at) {
 	case IDLE:
 		actor->request = choose(8) == 1 ? 'b' : 'a';

@@ -12,8 +12,11 @@ FAULTS = {
     "lock_forgotten_with_its_lease": ("add_capped(op->policy.lease_ms, op->policy.ttl_ms)", "op->policy.lease_ms"),
     "release_forgets_earlier_attempts": ("return op->attempt <= 1;", "return op != NULL;"),
     "repeated_claim_not_recognised":
-        ("seen.state == IDEM_LOCKED && is_of_this_claim(op, &seen.tag)", "false"),
+        ("seen.state == IDEM_LOCKED && idem_tag_same_owner(&seen.tag, &op->fresh)", "false"),
     "one_tag_for_two_writes": ("	count_up(&op->won);\n	return ask_for_lock(", "	return ask_for_lock("),
+    "renewal_keeps_its_tag": ("		op->won = owner;\n		count_up(&op->won);", "		op->won = owner;"),
+    "lost_renewal_not_recognised":
+        ("result->seen.state == IDEM_LOCKED && idem_tag_same_owner(&seen, &op->owner)", "false"),
     "attempt_not_counted": ("cell->attempt + 1", "cell->attempt"),
     "doubt_is_executed_again": ("	op->found = *cell;\n	if (op->policy.retry_in_doubt)\n		return take_over(op, "
                                 "cell, next);\n	return finish(op, IDEM_IN_DOUBT);\n}\n\nstatic bool\nstep_claim",

@@ -133,7 +133,6 @@ fill_cell(struct first_half *first, struct second_half *second, const struct ide
           uint32_t payload)
 {
 	const struct idem_cell *write = &io->write;
-	bool renewal = memcmp(write->tag.b, second->tag.b, IDEM_TAG_LEN) == 0;
 
 	first->stamp_ms = now_ms;
 	first->retain_ms = write->retain_ms;
@@ -144,8 +143,8 @@ fill_cell(struct first_half *first, struct second_half *second, const struct ide
 		second->u.lease_ms = (uint32_t)write->lease_ms;
 	else
 		second->u.payload_len = (uint32_t)write->payload.len;
-	if (!renewal)
-		second->waiters = 0;
+	if (write->state != IDEM_LOCKED)
+		second->waiters = 0; /* who waits for this lock waits for the next one too */
 	second->tag = write->tag;
 	second->fingerprint = write->fingerprint;
 }
@@ -165,7 +164,7 @@ write_new(struct memory_store *store, const struct place *place, const struct id
 	idem_memory_save(store, lock, &place->bucket->first, sizeof place->bucket->first);
 	first->first.second = first->next;
 	first->first.id = io->id;
-	memset(&second->second.tag, 0, sizeof second->second.tag);
+	second->second.waiters = 0;
 	fill_cell(&first->first, &second->second, io, now_ms, payload);
 	first->next = place->bucket->first;
 	place->bucket->first = number;

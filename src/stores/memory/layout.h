@@ -212,6 +212,8 @@ void idem_memory_sweep(struct memory_store *store, struct shard *shard, uint64_t
 /* wake.c */
 int idem_memory_watch(struct idem_store *base, struct idem_watch *watch) IDEM_MUST_CHECK;
 void idem_memory_unwatch(struct idem_store *base, struct idem_watch *watch);
+/* A cell was met by somebody who asked: if it is locked, whoever watches it here hears of its end. */
+void idem_memory_stay_awake(struct memory_store *store, uint32_t number);
 void idem_memory_ring(const struct memory_store *store, const struct idem_id *id, uint64_t waiters);
 void idem_memory_wake_close(struct memory_store *store);
 

@@ -87,6 +87,7 @@ show(struct memory_store *store, struct idem_io *io, uint32_t number, uint64_t n
 		return IDEM_OK;
 	first = &block_at(store, number)->first;
 	second = &block_at(store, first->second)->second;
+	idem_memory_stay_awake(store, number);
 	io->seen.tag = second->tag;
 	io->seen.state = (enum idem_state)first->state;
 	io->seen.attempt = first->attempt;
@@ -156,7 +157,7 @@ waiters_of(const struct memory_store *store, uint32_t number)
 static bool
 is_renewal(const struct idem_io *io)
 {
-	return memcmp(io->write.tag.b, io->expect.b, IDEM_TAG_LEN) == 0;
+	return io->write.state == IDEM_LOCKED && idem_tag_same_owner(&io->write.tag, &io->expect);
 }
 
 static int

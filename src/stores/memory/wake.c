@@ -114,8 +114,30 @@ open_socket(struct memory_store *store)
 	return IDEM_OK;
 }
 
+static void
+leave_bit(struct memory_store *store, uint32_t number)
+{
+	const struct first_half *first = &block_at(store, number)->first;
+
+	if (first->state == IDEM_LOCKED)
+		block_at(store, first->second)->second.waiters |= (uint64_t)1 << store->slot;
+}
+
+void
+idem_memory_stay_awake(struct memory_store *store, uint32_t number)
+{
+	const struct idem_id *id = &block_at(store, number)->first.id;
+
+	for (struct idem_watch *watch = store->watches; watch != NULL; watch = watch->next) {
+		if (memcmp(watch->id.b, id->b, IDEM_ID_LEN) == 0) {
+			leave_bit(store, number);
+			return;
+		}
+	}
+}
+
 static int
-leave_bit(struct memory_store *store, const struct idem_id *id)
+enter_and_leave_bit(struct memory_store *store, const struct idem_id *id)
 {
 	struct place place = idem_memory_place(store, id);
 	uint32_t *link, number;
@@ -124,12 +146,8 @@ leave_bit(struct memory_store *store, const struct idem_id *id)
 	if (rc != IDEM_OK)
 		return rc;
 	number = idem_memory_find(store, &place, id, &link);
-	if (number != 0) {
-		struct first_half *first = &block_at(store, number)->first;
-
-		if (first->state == IDEM_LOCKED)
-			block_at(store, first->second)->second.waiters |= (uint64_t)1 << store->slot;
-	}
+	if (number != 0)
+		leave_bit(store, number);
 	idem_memory_unlock(&place.shard->lock);
 	return IDEM_OK;
 }
@@ -141,7 +159,7 @@ idem_memory_watch(struct idem_store *base, struct idem_watch *watch)
 	int rc = open_socket(store);
 
 	if (rc == IDEM_OK)
-		rc = leave_bit(store, &watch->id);
+		rc = enter_and_leave_bit(store, &watch->id);
 	if (rc != IDEM_OK)
 		return rc;
 	watch->store_data = NULL;
