@@ -3,8 +3,6 @@
  * UTF-16 code units, no white space, the shortest number.  Integers keep all
  * their digits; idem/fingerprint.h says why.
  */
-#include <inttypes.h>
-#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,6 +104,9 @@ shortest_digits(double value, char digits[20], int *ret_point)
 	return n;
 }
 
+/* From here on a double may have been another integer before it was rounded. */
+#define INEXACT 9007199254740992.0 /* 2^53 */
+
 static void
 lay_out(const char *digits, int n, int point, char *out, size_t cap)
 {
@@ -133,7 +134,11 @@ add_real(struct walk *walk, double value)
 		rc = add(walk, "-");
 	n = shortest_digits(fabs(value), digits, &point);
 	lay_out(digits, n, point, text, sizeof text);
-	return rc == IDEM_OK ? add(walk, text) : rc;
+	if (rc == IDEM_OK)
+		rc = add(walk, text);
+	if (rc == IDEM_OK && fabs(value) >= INEXACT && strchr(text, 'e') == NULL)
+		rc = add(walk, "e+0"); /* no integer is spelled so */
+	return rc;
 }
 
 static int

@@ -1,6 +1,4 @@
 /* Fingerprints: which bodies are the same request, and which never are. */
-#include <locale.h>
-
 #include "test.h"
 
 static const struct idem_body_rules raw = {.mode = IDEM_BODY_RAW};
@@ -121,6 +119,8 @@ json_that_differs_in_meaning_differs(void **state)
 	static const char *const pairs[][2] = {
 		{"9007199254740993", "9007199254740992"},
 		{"9223372036854775807", "9223372036854775806"},
+		{"9007199254740993.0", "9007199254740992"}, /* rounded, it may have been either */
+		{"1234567890123456789.0", "1234567890123456800"},
 		{"[1,2]", "[2,1]"},
 		{"1", "\"1\""},
 		{"null", "\"null\""},
@@ -327,19 +327,6 @@ random_values_have_one_fingerprint_in_every_spelling(void **state)
 	}
 }
 
-static void
-the_locale_does_not_count(void **state)
-{
-	struct idem_fingerprint c = print_of(&json, "[1.5,0.1,1e-9]"), german;
-
-	(void)state;
-	if (setlocale(LC_ALL, "de_DE.UTF-8") == NULL && setlocale(LC_ALL, "C.UTF-8") == NULL)
-		fail_msg("no locale to try");
-	german = print_of(&json, "[1.50,1e-1,0.000000001]");
-	(void)setlocale(LC_ALL, "C");
-	assert_memory_equal(&c, &german, sizeof c);
-}
-
 int
 main(void)
 {
@@ -357,7 +344,6 @@ main(void)
 		cmocka_unit_test(pointers_that_are_none_are_refused),
 		cmocka_unit_test(members_of_a_body_are_found_as_text),
 		cmocka_unit_test(random_values_have_one_fingerprint_in_every_spelling),
-		cmocka_unit_test(the_locale_does_not_count),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
