@@ -1,4 +1,5 @@
 /* The body of a request: hashed as it arrives, and kept only if it must be read as JSON. */
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -190,16 +191,41 @@ choose_form(struct idem_body *body)
 	return rc == IDEM_E_INVALID ? IDEM_OK : rc;
 }
 
+/*
+ * jansson, strtod() and printf() spell numbers as the thread's locale does; where the decimal point has two
+ * bytes, jansson (2.14) even aborts.
+ */
+static int
+read_text(struct idem_body *body)
+{
+	locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0), hosts;
+	int rc;
+
+	if (c == (locale_t)0)
+		return IDEM_E_NOMEM;
+	hosts = uselocale(c);
+	rc = parse(body);
+	if (rc == IDEM_OK)
+		rc = choose_form(body);
+	(void)uselocale(hosts);
+	freelocale(c);
+	return rc;
+}
+
 int
 idem_body_finish(struct idem_body *body)
 {
 	int rc = idem_sha256_end(&body->sha, body->raw);
 
 	idem_sha256_deinit(&body->sha);
-	if (rc == IDEM_OK && wants_text(body->rules))
-		rc = parse(body);
+	if (rc == IDEM_OK)
+		rc = wants_text(body->rules) ? read_text(body) : choose_form(body);
 	drop_text(body);
-	return rc == IDEM_OK ? choose_form(body) : rc;
+	if (!body->rules->keep_json) {
+		json_decref(body->json);
+		body->json = NULL;
+	}
+	return rc;
 }
 
 const uint8_t *
