@@ -39,8 +39,8 @@ enum idem_body_mode {
 
 /*
  * A JSON Pointer (RFC 6901), parsed once and used often.
- * IDEM_OK, IDEM_E_INVALID (neither empty nor beginning with '/', a '~' without 0 or 1, or not UTF-8), or
- * IDEM_E_NOMEM.
+ * IDEM_OK, IDEM_E_INVALID (neither empty nor beginning with '/', a '~' without 0 or 1, a NUL,
+ * or not UTF-8), or IDEM_E_NOMEM.
  */
 struct idem_pointer;
 IDEM_API int idem_pointer_parse(struct idem_bytes text, struct idem_pointer **ret_pointer) IDEM_MUST_CHECK;

@@ -26,6 +26,7 @@ enum idem_problem_code {
 };
 
 #define IDEM_PROBLEM_COUNT 8
+#define IDEM_PROBLEM_URL_MAX 4096
 #define IDEM_PROBLEM_MEDIA_TYPE "application/problem+json"
 
 struct idem_problem {
@@ -45,7 +46,8 @@ IDEM_API unsigned idem_problem_status(enum idem_problem_code code);
 /*
  * Writes the JSON document.  IDEM_OK and a buffer of *ret_len bytes that the
  * caller frees with free(3); IDEM_E_NOMEM; IDEM_E_INVALID if detail or docs_url is not
- * UTF-8 (an original_location that is not UTF-8 is left out instead: it is the backend's).
+ * UTF-8, or docs_url is longer than IDEM_PROBLEM_URL_MAX (an original_location that is not UTF-8 is left out
+ * instead: it is the backend's).
  */
 IDEM_API int idem_problem_render(const struct idem_problem *problem, char **ret_json,
                                  size_t *ret_len) IDEM_MUST_CHECK;

@@ -34,7 +34,7 @@ is_uuid(const char *text, size_t len)
 	return true;
 }
 
-/* text may be longer than a key can be: its length is judged first. */
+/* text may be longer than a key can be. */
 static enum idem_key_fault
 check(const struct idem_key_rules *rules, const char *text, size_t len)
 {

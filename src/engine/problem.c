@@ -1,6 +1,5 @@
 /* Problem details (RFC 9457) for the answers Idem gives itself. */
 #include <stdlib.h>
-#include <string.h>
 
 #include <jansson.h>
 
@@ -106,23 +105,38 @@ build(const struct idem_problem *problem)
 	return object;
 }
 
+/* Into memory of malloc(3), which json_dumps() is not where a host has given jansson an allocator of its own.
+ */
+static int
+dump(const json_t *object, char **ret_json, size_t *ret_len)
+{
+	size_t len = json_dumpb(object, NULL, 0, JSON_COMPACT);
+	char *text = len > 0 ? malloc(len) : NULL;
+
+	if (text == NULL)
+		return IDEM_E_NOMEM;
+	if (json_dumpb(object, text, len, JSON_COMPACT) != len) {
+		free(text);
+		return IDEM_E_NOMEM;
+	}
+	*ret_json = text;
+	*ret_len = len;
+	return IDEM_OK;
+}
+
 int
 idem_problem_render(const struct idem_problem *problem, char **ret_json, size_t *ret_len)
 {
 	json_t *object;
-	char *text;
+	int rc;
 
-	if (problem->docs_url.len > 4096 || !idem_is_utf8(problem->detail) ||
+	if (problem->docs_url.len > IDEM_PROBLEM_URL_MAX || !idem_is_utf8(problem->detail) ||
 	    !idem_is_utf8(problem->docs_url))
 		return IDEM_E_INVALID;
 	object = build(problem);
 	if (object == NULL)
 		return IDEM_E_NOMEM;
-	text = json_dumps(object, JSON_COMPACT);
+	rc = dump(object, ret_json, ret_len);
 	json_decref(object);
-	if (text == NULL)
-		return IDEM_E_NOMEM;
-	*ret_json = text;
-	*ret_len = strlen(text);
-	return IDEM_OK;
+	return rc;
 }

@@ -18,7 +18,6 @@
  * A field is the length of its name (2), of its value (4), name, value.
  */
 #include <string.h>
-#include <strings.h>
 
 #include <idem/response.h>
 #include <idem/store.h>
@@ -208,27 +207,46 @@ idem_response_decode(struct idem_bytes record, struct idem_response *ret_respons
 
 /* ---- what no record has ---- */
 
+/* ASCII alone, whatever the locale: in some, strcasecmp(3) tells I from i. */
+static char
+lower(char c)
+{
+	return c >= 'A' && c <= 'Z' ? (char)(c + ('a' - 'A')) : c;
+}
+
+/* name is in lower case. */
+static bool
+is_named(struct idem_bytes field, const char *name)
+{
+	const char *p = field.data;
+	size_t i = 0;
+
+	while (i < field.len && name[i] != '\0' && lower(p[i]) == name[i])
+		i++;
+	return i == field.len && name[i] == '\0';
+}
+
 bool
 idem_response_field_left_out(struct idem_bytes name)
 {
 	static const char *const names[] = {
-		"Connection",
-		"Content-Length",
-		"Date",
-		"Idempotent-Replayed",
-		"Keep-Alive",
-		"Proxy-Authenticate",
-		"Proxy-Authentication-Info",
-		"Proxy-Connection",
-		"Server",
-		"TE",
-		"Trailer",
-		"Transfer-Encoding",
-		"Upgrade",
+		"connection",
+		"content-length",
+		"date",
+		"idempotent-replayed",
+		"keep-alive",
+		"proxy-authenticate",
+		"proxy-authentication-info",
+		"proxy-connection",
+		"server",
+		"te",
+		"trailer",
+		"transfer-encoding",
+		"upgrade",
 	};
 
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-		if (strlen(names[i]) == name.len && strncasecmp(names[i], name.data, name.len) == 0)
+		if (is_named(name, names[i]))
 			return true;
 	return false;
 }
