@@ -10,6 +10,9 @@
 #define SWEEP_CELLS 4
 #define SWEEP_LINES_FULL 512
 #define SWEEP_CELLS_FULL 4096
+/* Of each other shard, when its own has nothing that is over. */
+#define SWEEP_LINES_OTHER 64
+#define SWEEP_CELLS_OTHER 256
 
 static const struct idem_store_ops memory_ops;
 
@@ -224,12 +227,49 @@ fits(const struct memory_store *store, const struct idem_cell *write)
 }
 
 static int
+swap_in_shard(struct memory_store *store, const struct place *place, struct idem_io *io,
+              uint64_t *ret_waiters)
+{
+	int rc, status = idem_memory_enter(store, place->shard);
+
+	if (status != IDEM_OK)
+		return status;
+	status = swap(store, place, io, ret_waiters);
+	rc = leave(store, place->shard);
+	return rc != IDEM_OK && status == IDEM_OK && !io->applied ? rc : status;
+}
+
+/* True: the shard had something that is over, and the pool has it now. */
+static bool
+clear_out(struct memory_store *store, struct shard *shard)
+{
+	bool found;
+
+	if (idem_memory_enter(store, shard) != IDEM_OK)
+		return false;
+	idem_memory_sweep(store, shard, idem_memory_now(store), SWEEP_LINES_OTHER, SWEEP_CELLS_OTHER);
+	found = shard->garbage != 0;
+	return leave(store, shard) == IDEM_OK && found;
+}
+
+/* The room may be where no write has come by.  One shard is locked at a time. */
+static void
+find_room_elsewhere(struct memory_store *store, const struct place *place, struct idem_io *io,
+                    uint64_t *ret_waiters)
+{
+	size_t own = (size_t)(place->shard - store->region->shards);
+
+	for (size_t i = 1; i < SHARD_COUNT && io->status == IDEM_E_FULL; i++)
+		if (clear_out(store, &store->region->shards[(own + i) % SHARD_COUNT]))
+			io->status = swap_in_shard(store, place, io, ret_waiters);
+}
+
+static int
 memory_cas(struct idem_store *base, struct idem_io *io)
 {
 	struct memory_store *store = (struct memory_store *)base;
 	struct place place = idem_memory_place(store, &io->id);
 	uint64_t waiters = 0;
-	int rc;
 
 	io->applied = false;
 	io->store_data = NULL;
@@ -241,13 +281,9 @@ memory_cas(struct idem_store *base, struct idem_io *io)
 		io->status = IDEM_E_FULL;
 		return IDEM_OK;
 	}
-	io->status = idem_memory_enter(store, place.shard);
-	if (io->status != IDEM_OK)
-		return IDEM_OK;
-	io->status = swap(store, &place, io, &waiters);
-	rc = leave(store, place.shard);
-	if (rc != IDEM_OK && io->status == IDEM_OK && !io->applied)
-		io->status = rc;
+	io->status = swap_in_shard(store, &place, io, &waiters);
+	if (io->status == IDEM_E_FULL)
+		find_room_elsewhere(store, &place, io, &waiters);
 	idem_memory_ring(store, &io->id, waiters);
 	return IDEM_OK;
 }
