@@ -32,11 +32,11 @@ struct idem_field {
 struct idem_response {
 	unsigned status;          /* 100 to 999 */
 	struct idem_bytes reason; /* the whole status line after the version ("201 Created"), or empty; at
-	                             most 65535 bytes */
+	                             most 255 bytes */
 	uint8_t host_flags;       /* for the host alone; kept as it is */
 	bool body_kept;
 	const struct idem_field *fields;
-	size_t field_count; /* at most 65535; each name at most 65535 bytes, each value at most 2^32-1 */
+	size_t field_count; /* at most 65535; each name at most 255 bytes, each value below 2^24 */
 	const struct idem_field *trailers;
 	size_t trailer_count; /* the same limits */
 	struct idem_bytes body;

@@ -5,17 +5,14 @@
  *   0       1  version (1)
  *   1       1  flags (1: the body is kept)
  *   2       1  the host's flags
- *   3       1  zero
+ *   3       1  length of the status text
  *   4       2  status
- *   6       2  length of the status text
- *   8       2  number of fields
- *   10      2  number of trailer fields
- *   12      4  length of the fields
- *   16      4  length of the trailer fields
- *   20      4  length of the body
- *   24         status text, fields, trailer fields, body
+ *   6       2  number of fields
+ *   8       2  number of trailer fields
+ *   10      4  length of the body
+ *   14         status text, fields, trailer fields, body
  *
- * A field is the length of its name (2), of its value (4), name, value.
+ * A field is the length of its name (1), of its value (3), name, value.
  */
 #include <string.h>
 
@@ -24,8 +21,9 @@
 
 #define VERSION 1
 #define BODY_KEPT 0x01
-#define FIXED_LEN 24
-#define FIELD_FIXED_LEN 6
+#define FIXED_LEN 14
+#define FIELD_FIXED_LEN 4
+#define VALUE_MAX 0xffffff
 
 /* ---- numbers ---- */
 
@@ -66,7 +64,7 @@ run_len(const struct idem_field *fields, size_t count, size_t *ret_len)
 	if (count > UINT16_MAX)
 		return false;
 	for (size_t i = 0; i < count; i++) {
-		if (fields[i].name.len > UINT16_MAX || fields[i].value.len > IDEM_PAYLOAD_MAX)
+		if (fields[i].name.len > UINT8_MAX || fields[i].value.len > VALUE_MAX)
 			return false;
 		len += FIELD_FIXED_LEN + fields[i].name.len + fields[i].value.len;
 		if (len > IDEM_PAYLOAD_MAX)
@@ -81,7 +79,7 @@ idem_response_head_len(const struct idem_response *response)
 {
 	size_t fields, trailers, len;
 
-	if (response->status < 100 || response->status > 999 || response->reason.len > UINT16_MAX ||
+	if (response->status < 100 || response->status > 999 || response->reason.len > UINT8_MAX ||
 	    response->body.len > IDEM_PAYLOAD_MAX ||
 	    !run_len(response->fields, response->field_count, &fields) ||
 	    !run_len(response->trailers, response->trailer_count, &trailers))
@@ -94,8 +92,8 @@ static uint8_t *
 put_run(uint8_t *p, const struct idem_field *fields, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
-		p = put(p, fields[i].name.len, 2);
-		p = put(p, fields[i].value.len, 4);
+		p = put(p, fields[i].name.len, 1);
+		p = put(p, fields[i].value.len, 3);
 		p = put_bytes(p, fields[i].name);
 		p = put_bytes(p, fields[i].value);
 	}
@@ -105,25 +103,19 @@ put_run(uint8_t *p, const struct idem_field *fields, size_t count)
 void
 idem_response_encode_head(const struct idem_response *response, void *buf)
 {
-	uint8_t *start = buf, *p = start + FIXED_LEN, *fields, *trailers;
-
-	p = put_bytes(p, response->reason);
-	fields = p;
-	p = put_run(p, response->fields, response->field_count);
-	trailers = p;
-	p = put_run(p, response->trailers, response->trailer_count);
+	uint8_t *start = buf, *p = start + FIXED_LEN;
 
 	start[0] = VERSION;
 	start[1] = response->body_kept ? BODY_KEPT : 0;
 	start[2] = response->host_flags;
-	start[3] = 0;
+	start[3] = (uint8_t)response->reason.len;
 	put(start + 4, response->status, 2);
-	put(start + 6, response->reason.len, 2);
-	put(start + 8, response->field_count, 2);
-	put(start + 10, response->trailer_count, 2);
-	put(start + 12, (size_t)(trailers - fields), 4);
-	put(start + 16, (size_t)(p - trailers), 4);
-	put(start + 20, response->body.len, 4);
+	put(start + 6, response->field_count, 2);
+	put(start + 8, response->trailer_count, 2);
+	put(start + 10, response->body.len, 4);
+	p = put_bytes(p, response->reason);
+	p = put_run(p, response->fields, response->field_count);
+	(void)put_run(p, response->trailers, response->trailer_count);
 }
 
 /* ---- decoding ---- */
@@ -136,8 +128,8 @@ idem_response_next(struct idem_bytes *run, struct idem_field *ret_field)
 
 	if (run->len < FIELD_FIXED_LEN)
 		return false;
-	name_len = get(p, 2);
-	value_len = get(p + 2, 4);
+	name_len = get(p, 1);
+	value_len = get(p + 1, 3);
 	if (name_len > run->len - FIELD_FIXED_LEN || value_len > run->len - FIELD_FIXED_LEN - name_len)
 		return false;
 	ret_field->name = (struct idem_bytes){p + FIELD_FIXED_LEN, name_len};
@@ -147,59 +139,55 @@ idem_response_next(struct idem_bytes *run, struct idem_field *ret_field)
 	return true;
 }
 
-/* Does a run hold as many fields as it says, and nothing else? */
+/* Takes a run of count fields from the front of *rest; false if it is not there. */
 static bool
-run_is_whole(struct idem_bytes run, size_t count)
+take_run(struct idem_bytes *rest, size_t count, struct idem_bytes *ret_run)
 {
+	struct idem_bytes begin = *rest;
 	struct idem_field field;
 
 	for (size_t i = 0; i < count; i++)
-		if (!idem_response_next(&run, &field))
+		if (!idem_response_next(rest, &field))
 			return false;
-	return run.len == 0;
+	*ret_run = (struct idem_bytes){begin.data, begin.len - rest->len};
+	return true;
 }
 
-static struct idem_bytes
-take(const uint8_t **p, size_t len)
+static bool
+take_bytes(struct idem_bytes *rest, size_t len, struct idem_bytes *ret_bytes)
 {
-	struct idem_bytes bytes = {*p, len};
-
-	*p += len;
-	return bytes;
+	if (len > rest->len)
+		return false;
+	*ret_bytes = (struct idem_bytes){rest->data, len};
+	rest->data = (const uint8_t *)rest->data + len;
+	rest->len -= len;
+	return true;
 }
 
 int
 idem_response_decode(struct idem_bytes record, struct idem_response *ret_response)
 {
-	const uint8_t *start = record.data, *p;
+	const uint8_t *start = record.data;
 	struct idem_response response = {0};
-	uint64_t reason, fields, trailers, body;
+	struct idem_bytes rest;
 
 	if (record.len < 1)
 		return IDEM_E_CORRUPT;
 	if (start[0] > VERSION)
 		return IDEM_E_VERSION;
-	if (start[0] != VERSION || record.len < FIXED_LEN || start[1] > BODY_KEPT || start[3] != 0)
+	if (start[0] != VERSION || record.len < FIXED_LEN || start[1] > BODY_KEPT)
 		return IDEM_E_CORRUPT;
 	response.body_kept = start[1] == BODY_KEPT;
 	response.host_flags = start[2];
 	response.status = get(start + 4, 2);
-	reason = get(start + 6, 2);
-	response.field_count = get(start + 8, 2);
-	response.trailer_count = get(start + 10, 2);
-	fields = get(start + 12, 4);
-	trailers = get(start + 16, 4);
-	body = get(start + 20, 4);
+	response.field_count = get(start + 6, 2);
+	response.trailer_count = get(start + 8, 2);
+	rest = (struct idem_bytes){start + FIXED_LEN, record.len - FIXED_LEN};
 	if (response.status < 100 || response.status > 999 ||
-	    FIXED_LEN + reason + fields + trailers + body != record.len)
-		return IDEM_E_CORRUPT;
-	p = start + FIXED_LEN;
-	response.reason = take(&p, (size_t)reason);
-	response.field_run = take(&p, (size_t)fields);
-	response.trailer_run = take(&p, (size_t)trailers);
-	response.body = take(&p, (size_t)body);
-	if (!run_is_whole(response.field_run, response.field_count) ||
-	    !run_is_whole(response.trailer_run, response.trailer_count))
+	    !take_bytes(&rest, start[3], &response.reason) ||
+	    !take_run(&rest, response.field_count, &response.field_run) ||
+	    !take_run(&rest, response.trailer_count, &response.trailer_run) ||
+	    !take_bytes(&rest, get(start + 10, 4), &response.body) || rest.len != 0)
 		return IDEM_E_CORRUPT;
 	*ret_response = response;
 	return IDEM_OK;

@@ -83,9 +83,8 @@ what_goes_in_comes_out_in_order(void **state)
 static void
 the_format_is_the_same_in_every_version(void **state)
 {
-	static const uint8_t expected[] = {1, 1, 0, 0, 200, 0, 2,   0,   1,   0,   0,  0,   8,
-	                                   0, 0, 0, 0, 0,   0, 0,   3,   0,   0,   0,  'O', 'K',
-	                                   1, 0, 1, 0, 0,   0, 'A', 'b', 'x', 'y', 'z'};
+	static const uint8_t expected[] = {1, 1,   0,   2, 200, 0, 1, 0,   0,   0,   3,   0,  0,
+	                                   0, 'O', 'K', 1, 1,   0, 0, 'A', 'b', 'x', 'y', 'z'};
 	struct idem_field field = {{"A", 1}, {"b", 1}};
 	struct idem_response response = {.status = 200,
 	                                 .reason = {"OK", 2},
@@ -115,7 +114,7 @@ a_response_that_breaks_a_limit_has_no_record(void **state)
 	response.status = 1000;
 	assert_int_equal(idem_response_head_len(&response), 0);
 	response.status = 200;
-	field.name.len = 65536;
+	field.name.len = 256;
 	assert_int_equal(idem_response_head_len(&response), 0);
 	field.name.len = 1;
 	field.value.len = (size_t)-1;

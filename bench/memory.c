@@ -1,0 +1,258 @@
+/*
+ * The memory store alone: bytes for each record, and what a claim costs with ten
+ * thousand and with ten million records.
+ *
+ *   bench_memory [RECORDS]     default: 10000000
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include <idem/idem.h>
+
+#define ROUNDS 15
+#define BATCH 20000
+#define SMALL 10000
+
+struct region {
+	struct idem_store *store;
+	void *memory;
+	size_t len;
+	unsigned long records;
+};
+
+static void
+die(const char *what, int status)
+{
+	(void)fprintf(stderr, "bench_memory: %s: %s\n", what, idem_strerror(status));
+	exit(1);
+}
+
+static double
+now(void)
+{
+	struct timespec time;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &time);
+	return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
+}
+
+/* A region sized for its records: 512 bytes for each, and the sixteenth that is kept free. */
+static struct region
+region_make(unsigned long records)
+{
+	struct region region = {.records = 0};
+	struct idem_memory_options options = {0};
+	int rc;
+
+	region.len = (size_t)records * 512;
+	region.len += region.len / 8 + ((size_t)64 << 20);
+	region.len &= ~(size_t)4095;
+	region.memory = mmap(NULL, region.len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (region.memory == MAP_FAILED)
+		die("mmap", IDEM_E_SYSTEM);
+	/* Pages are touched now, and not while something is measured. */
+	memset(region.memory, 1, region.len);
+	rc = idem_memory_format(region.memory, region.len, (struct idem_bytes){"bench", 5});
+	if (rc != IDEM_OK)
+		die("format", rc);
+	options.region = region.memory;
+	options.len = region.len;
+	rc = idem_memory_open(&options, &region.store);
+	if (rc != IDEM_OK)
+		die("open", rc);
+	return region;
+}
+
+/* An encoded response with a body of 200 bytes and two header fields. */
+static size_t
+make_record(uint8_t *record, size_t cap)
+{
+	static const struct idem_field fields[] = {{{"Content-Type", 12}, {"application/json", 16}},
+	                                           {{"Location", 8}, {"/charges/ch_8e03978e40d543dd", 28}}};
+	struct idem_response response = {.status = 201,
+	                                 .reason = {"201 Created", 11},
+	                                 .body_kept = true,
+	                                 .fields = fields,
+	                                 .field_count = 2,
+	                                 .body = {NULL, 200}};
+	size_t head = idem_response_head_len(&response);
+
+	if (head + 200 > cap)
+		die("record", IDEM_E_INVALID);
+	idem_response_encode_head(&response, record);
+	memset(record + head, 'x', 200);
+	return head + 200;
+}
+
+static void
+perform(struct region *region, struct idem_op *op)
+{
+	struct idem_io io = {0};
+	bool more = idem_step(op, NULL, &io);
+
+	while (more) {
+		if (region->store->ops->cas(region->store, &io) != IDEM_OK || io.status != IDEM_OK)
+			die("cas", io.status);
+		more = idem_step(op, &io, &io);
+		region->store->ops->release(region->store, &io);
+	}
+}
+
+static struct idem_op
+make_op(enum idem_verb verb, const struct idem_id *id)
+{
+	struct idem_op op = {.verb = verb, .policy = {60000, 86400000, false}, .id = *id};
+	int rc = idem_random(NULL, op.fresh.b, sizeof op.fresh.b);
+
+	if (rc != IDEM_OK)
+		die("random", rc);
+	return op;
+}
+
+static struct idem_id
+make_id(unsigned long number)
+{
+	struct idem_key key;
+	struct idem_id id;
+
+	key.len = (size_t)snprintf(key.text, sizeof key.text, "key-%lu", number);
+	if (idem_id_make((struct idem_bytes){"bench", 5}, &key, &id) != IDEM_OK)
+		die("id", IDEM_E_NOMEM);
+	return id;
+}
+
+static struct idem_op
+claim(struct region *region, unsigned long number)
+{
+	struct idem_id id = make_id(number);
+	struct idem_op op = make_op(IDEM_CLAIM, &id);
+
+	perform(region, &op);
+	return op;
+}
+
+static void
+settle(struct region *region, enum idem_verb verb, const struct idem_op *won, const uint8_t *record,
+       size_t len)
+{
+	struct idem_op op = make_op(verb, &won->id);
+
+	op.owner = won->won;
+	op.attempt = won->attempt;
+	op.payload = (struct idem_bytes){record, len};
+	perform(region, &op);
+}
+
+static void
+fill(struct region *region, unsigned long records, const uint8_t *record, size_t len)
+{
+	for (; region->records < records; region->records++) {
+		struct idem_op won = claim(region, region->records);
+
+		settle(region, IDEM_COMPLETE, &won, record, len);
+	}
+}
+
+/* Nanoseconds for a claim of a new key: the whole of it, and the cas alone. */
+static void
+time_claims(struct region *region, double *ret_whole, double *ret_cas)
+{
+	static struct idem_op ops[BATCH];
+	static struct idem_io ios[BATCH];
+	double begin = now();
+
+	for (unsigned i = 0; i < BATCH; i++)
+		ops[i] = claim(region, (unsigned long)1 << 40 | i);
+	*ret_whole = (now() - begin) / BATCH * 1e9;
+	for (unsigned i = 0; i < BATCH; i++)
+		settle(region, IDEM_RELEASE, &ops[i], NULL, 0);
+	for (unsigned i = 0; i < BATCH; i++) {
+		ops[i] = make_op(IDEM_CLAIM, &ops[i].id);
+		memset(&ios[i], 0, sizeof ios[i]);
+		if (!idem_step(&ops[i], NULL, &ios[i]))
+			die("step", ops[i].status);
+	}
+	begin = now();
+	for (unsigned i = 0; i < BATCH; i++)
+		if (region->store->ops->cas(region->store, &ios[i]) != IDEM_OK || !ios[i].applied)
+			die("cas", ios[i].status);
+	*ret_cas = (now() - begin) / BATCH * 1e9;
+	for (unsigned i = 0; i < BATCH; i++) {
+		if (idem_step(&ops[i], &ios[i], &ios[i]))
+			die("step", IDEM_E_CORRUPT);
+		settle(region, IDEM_RELEASE, &ops[i], NULL, 0);
+	}
+}
+
+/* Nanoseconds for a replay of a random record. */
+static double
+time_replays(struct region *region)
+{
+	double begin = now();
+
+	for (unsigned i = 0; i < BATCH; i++) {
+		struct idem_op op = claim(region, (unsigned long)rand() % region->records);
+
+		if (op.verdict != IDEM_MISMATCH && op.verdict != IDEM_REPLAY)
+			die("replay", IDEM_E_CORRUPT);
+	}
+	return (now() - begin) / BATCH * 1e9;
+}
+
+static int
+compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static double
+median(double *values)
+{
+	qsort(values, ROUNDS, sizeof *values, compare);
+	return values[ROUNDS / 2];
+}
+
+int
+main(int argc, char **argv)
+{
+	unsigned long many = argc > 1 ? strtoul(argv[1], NULL, 10) : 10000000;
+	static double whole[2][ROUNDS], cas[2][ROUNDS], replay[2][ROUNDS], ratios[3][ROUNDS];
+	struct region regions[2] = {region_make(SMALL), region_make(many)};
+	struct idem_memory_usage usage;
+	uint8_t record[512];
+	size_t len = make_record(record, sizeof record);
+
+	fill(&regions[0], SMALL, record, len);
+	fill(&regions[1], many, record, len);
+	if (idem_memory_usage(regions[1].store, &usage) != IDEM_OK)
+		die("usage", IDEM_E_INVALID);
+	printf("bytes for a record of %zu with a body of 200: %.0f in blocks, %.0f with its share of the "
+	       "rest\n",
+	       len, (double)usage.bytes_used / (double)usage.cells,
+	       (double)usage.bytes_used / (double)usage.cells *
+	               ((double)regions[1].len / (double)usage.bytes_total));
+	for (int round = 0; round < ROUNDS; round++) {
+		for (int i = 0; i < 2; i++) {
+			int r = (round + i) % 2;
+
+			time_claims(&regions[r], &whole[r][round], &cas[r][round]);
+			replay[r][round] = time_replays(&regions[r]);
+		}
+		ratios[0][round] = whole[1][round] / whole[0][round];
+		ratios[1][round] = cas[1][round] / cas[0][round];
+		ratios[2][round] = replay[1][round] / replay[0][round];
+	}
+	printf("a claim:           %5.0f ns with %d records, %5.0f ns with %lu: ratio %.2f (target at most "
+	       "1.30)\n",
+	       median(whole[0]), SMALL, median(whole[1]), many, median(ratios[0]));
+	printf("its swap alone:    %5.0f ns with %d records, %5.0f ns with %lu: ratio %.2f\n", median(cas[0]),
+	       SMALL, median(cas[1]), many, median(ratios[1]));
+	printf("a replay:          %5.0f ns with %d records, %5.0f ns with %lu: ratio %.2f\n",
+	       median(replay[0]), SMALL, median(replay[1]), many, median(ratios[2]));
+	return 0;
+}
