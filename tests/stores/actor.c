@@ -191,32 +191,34 @@ claim_free(struct claim *claim)
 }
 
 static uint8_t
-payload_byte(uint64_t number, size_t place)
+payload_byte(uint64_t seed, size_t place)
 {
-	return (uint8_t)(mix(number) + place * 31 + (place >> 8) * 7);
+	return (uint8_t)(seed + place * 31 + (place >> 8) * 7);
 }
 
 void *
 payload_make(uint64_t number, size_t len)
 {
+	uint64_t seed = mix(number);
 	uint8_t *bytes = malloc(len + 1);
 
 	if (bytes == NULL)
 		abort();
 	for (size_t i = 0; i < len; i++)
-		bytes[i] = payload_byte(number, i);
+		bytes[i] = payload_byte(seed, i);
 	return bytes;
 }
 
 bool
 payload_is(struct idem_bytes payload, uint64_t number, size_t len)
 {
+	uint64_t seed = mix(number);
 	const uint8_t *bytes = payload.data;
 
 	if (payload.len != len)
 		return false;
 	for (size_t i = 0; i < len; i++)
-		if (bytes[i] != payload_byte(number, i))
+		if (bytes[i] != payload_byte(seed, i))
 			return false;
 	return true;
 }
