@@ -15,6 +15,8 @@ static off_t ngx_http_idempotency_bytes_sent(ngx_http_request_t *r,
 static ngx_uint_t ngx_http_idempotency_whole(ngx_http_request_t *r,
     ngx_http_idempotency_ctx_t *ctx);
 static void ngx_http_idempotency_settle_end(ngx_http_idempotency_ctx_t *ctx);
+static void ngx_http_idempotency_log_end(ngx_http_idempotency_ctx_t *ctx,
+    int status);
 static int ngx_http_idempotency_complete(ngx_http_request_t *r,
     ngx_http_idempotency_ctx_t *ctx);
 static ngx_uint_t ngx_http_idempotency_too_long(
@@ -77,17 +79,10 @@ ngx_http_idempotency_settle(ngx_http_request_t *r,
 static void
 ngx_http_idempotency_settle_end(ngx_http_idempotency_ctx_t *ctx)
 {
-    int         status;
-    u_char      id[IDEM_ID_TEXT_LEN];
-    ngx_log_t  *log;
+    int  status;
 
     ctx->store_time = (ngx_msec_t) idem_guard_store_ms(ctx->guard);
     ctx->state = NGX_HTTP_IDEMPOTENCY_PASSING;
-
-    log = ctx->request->connection->log;
-    status = idem_guard_settled_status(ctx->guard);
-
-    idem_id_text(&ctx->id, (char *) id);
 
     switch (ctx->outcome) {
 
@@ -102,25 +97,49 @@ ngx_http_idempotency_settle_end(ngx_http_idempotency_ctx_t *ctx)
 
     default: /* IDEM_OUTCOME_DOUBT */
         ctx->result = NGX_HTTP_IDEMPOTENCY_IN_DOUBT;
+    }
 
+    status = idem_guard_settled_status(ctx->guard);
+
+    if (status != IDEM_OK) {
+        ctx->result = NGX_HTTP_IDEMPOTENCY_STORE_ERROR;
+
+    } else if (idem_guard_settled_verdict(ctx->guard) == IDEM_LOST) {
+        ctx->lost = 1;
+    }
+
+    if (status != IDEM_OK || ctx->lost || ctx->outcome == IDEM_OUTCOME_DOUBT) {
+        ngx_http_idempotency_log_end(ctx, status);
+    }
+}
+
+
+/* What an operator has to know of the end of an execution. */
+
+static void
+ngx_http_idempotency_log_end(ngx_http_idempotency_ctx_t *ctx, int status)
+{
+    char        id[IDEM_ID_TEXT_LEN];
+    ngx_log_t  *log;
+
+    log = ctx->request->connection->log;
+
+    idem_id_text(&ctx->id, id);
+
+    if (ctx->outcome == IDEM_OUTCOME_DOUBT) {
         ngx_log_error(NGX_LOG_WARN, log, 0,
                       "idempotency: key %s is in doubt: attempt %uD was sent "
                       "and brought no whole answer", id, ctx->attempt);
     }
 
     if (status != IDEM_OK) {
-        ctx->result = NGX_HTTP_IDEMPOTENCY_STORE_ERROR;
-
         ngx_log_error(NGX_LOG_ERR, log, 0,
                       "idempotency store \"%V\" failed to record the end of "
                       "key %s: %s; it is tried again while the lease lasts",
                       &ctx->conf->store->name, id, idem_strerror(status));
-        return;
     }
 
-    if (idem_guard_settled_verdict(ctx->guard) == IDEM_LOST) {
-        ctx->lost = 1;
-
+    if (ctx->lost) {
         ngx_log_error(NGX_LOG_WARN, log, 0,
                       "idempotency: attempt %uD of key %s ended after its key "
                       "was taken over; its response is not kept",

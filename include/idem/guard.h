@@ -53,6 +53,11 @@ struct idem_guard_env {
 	int (*random)(void *random_data, void *buf, size_t len);
 	void *random_data;
 
+	/* Random bytes for the next tags, so that the source is asked once for many.  Starts zeroed; the
+	 * guards' own. */
+	uint8_t spare_random[32 * IDEM_TAG_LEN];
+	size_t spare_random_len;
+
 	/* How long a store operation may take before it counts as failed.  > 0. */
 	uint64_t store_timeout_ms;
 

@@ -163,22 +163,35 @@ idem_guard_op_repeat(struct idem_guard *guard, void (*op_ended)(struct idem_guar
 	return perform(guard);
 }
 
+/* A tag nobody can guess.  All zero: there was no randomness. */
+static void
+draw_tag(struct idem_guard_env *env, struct idem_tag *ret_tag)
+{
+	uint8_t *from;
+
+	memset(ret_tag, 0, sizeof *ret_tag);
+	if (env->spare_random_len == 0) {
+		if ((env->random != NULL ? env->random : idem_random)(env->random_data, env->spare_random,
+		                                                      sizeof env->spare_random) != IDEM_OK)
+			return;
+		env->spare_random_len = sizeof env->spare_random;
+	}
+	env->spare_random_len -= sizeof ret_tag->b;
+	from = env->spare_random + env->spare_random_len;
+	memcpy(ret_tag->b, from, sizeof ret_tag->b);
+	memset(from, 0, sizeof ret_tag->b); /* it is a secret of its owner from now on */
+}
+
 int
 idem_guard_op_start(struct idem_guard *guard, void (*op_ended)(struct idem_guard *guard))
 {
-	const struct idem_guard_env *env = guard->env;
 	struct idem_op *op = &guard->op;
-	int status;
 
 	op->policy = guard->request.policy;
 	op->id = guard->request.id;
 	op->fingerprint = guard->request.fingerprint;
-	if (op->verb != IDEM_RENEW) {
-		status = (env->random != NULL ? env->random : idem_random)(env->random_data, op->fresh.b,
-		                                                           sizeof op->fresh.b);
-		if (status != IDEM_OK)
-			memset(&op->fresh, 0, sizeof op->fresh);
-	}
+	if (op->verb != IDEM_RENEW)
+		draw_tag(guard->env, &op->fresh);
 	return idem_guard_op_repeat(guard, op_ended);
 }
 

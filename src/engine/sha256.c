@@ -1,5 +1,28 @@
 /* SHA-256 by OpenSSL, with our results. */
+#include <pthread.h>
+
 #include "sha256.h"
+
+/*
+ * OpenSSL 3 looks an algorithm up by its name each time it is begun, which costs
+ * more than to hash what we hash.  One lookup serves the process; it never changes
+ * and is never given back.
+ */
+static EVP_MD *fetched;
+static pthread_once_t fetch_once = PTHREAD_ONCE_INIT;
+
+static void
+fetch(void)
+{
+	fetched = EVP_MD_fetch(NULL, "SHA256", NULL);
+}
+
+static const EVP_MD *
+algorithm(void)
+{
+	(void)pthread_once(&fetch_once, fetch); /* fails for no argument that is valid */
+	return fetched != NULL ? fetched : EVP_sha256();
+}
 
 static int
 result(int openssl)
@@ -13,7 +36,7 @@ idem_sha256_init(struct idem_sha256 *sha)
 	sha->context = EVP_MD_CTX_new();
 	if (sha->context == NULL)
 		return IDEM_E_NOMEM;
-	return result(EVP_DigestInit_ex(sha->context, EVP_sha256(), NULL));
+	return result(EVP_DigestInit_ex(sha->context, algorithm(), NULL));
 }
 
 int

@@ -117,11 +117,10 @@ idem_memory_remove(struct memory_store *store, struct shard *shard, uint32_t *li
 
 /* ---- writing ---- */
 
-/* When the cell is over, in the seconds that buckets count in; never too late. */
-static uint32_t
-until_s(const struct memory_store *store, uint64_t now_ms, uint64_t retain_ms)
+uint32_t
+idem_memory_until_s(const struct memory_store *store, uint64_t stamp_ms, uint64_t retain_ms)
 {
-	uint64_t age_ms = now_ms > store->region->epoch_ms ? now_ms - store->region->epoch_ms : 0;
+	uint64_t age_ms = stamp_ms > store->region->epoch_ms ? stamp_ms - store->region->epoch_ms : 0;
 
 	if (retain_ms / 1000 >= NO_EXPIRY - 1 || age_ms / 1000 + retain_ms / 1000 >= NO_EXPIRY - 1)
 		return NO_EXPIRY - 1;
@@ -195,7 +194,7 @@ void
 idem_memory_write(struct memory_store *store, const struct place *place, uint32_t number,
                   const struct idem_io *io, uint64_t now_ms)
 {
-	uint32_t until = until_s(store, now_ms, io->write.retain_ms);
+	uint32_t until = idem_memory_until_s(store, now_ms, io->write.retain_ms);
 
 	/* A lower bound that is too low costs one look; one that is too high would hide a cell. */
 	if (place->bucket->first == 0 || until < place->bucket->until_s)

@@ -194,6 +194,8 @@ int idem_memory_give_back(struct memory_store *store, struct shard *shard) IDEM_
 uint32_t idem_memory_find(const struct memory_store *store, const struct place *place,
                           const struct idem_id *id, uint32_t **ret_link);
 bool idem_memory_is_over(const struct first_half *cell, uint64_t now_ms);
+/* When a cell is over, in the seconds that buckets count in; never too late. */
+uint32_t idem_memory_until_s(const struct memory_store *store, uint64_t stamp_ms, uint64_t retain_ms);
 /* Takes the cell out of its bucket and puts its blocks on the shard's garbage. */
 void idem_memory_remove(struct memory_store *store, struct shard *shard, uint32_t *link);
 /* Writes a cell: a new one if number is 0.  Its blocks hang on shard->grabbed. */

@@ -15,17 +15,6 @@ now_s(const struct memory_store *store, uint64_t now_ms)
 	return age < NO_EXPIRY - 1 ? (uint32_t)age : NO_EXPIRY - 1;
 }
 
-static uint32_t
-cell_until_s(const struct memory_store *store, const struct first_half *cell)
-{
-	uint64_t begin =
-		cell->stamp_ms > store->region->epoch_ms ? cell->stamp_ms - store->region->epoch_ms : 0;
-
-	if (begin / 1000 + cell->retain_ms / 1000 >= NO_EXPIRY - 1)
-		return NO_EXPIRY - 1;
-	return (uint32_t)((begin + cell->retain_ms) / 1000);
-}
-
 /* False: max_removed was reached before the end of the bucket. */
 static bool
 sweep_bucket(struct memory_store *store, struct shard *shard, struct bucket *bucket, uint64_t now_ms,
@@ -38,7 +27,7 @@ sweep_bucket(struct memory_store *store, struct shard *shard, struct bucket *buc
 		struct first_half *cell = &block_at(store, *link)->first;
 
 		if (!idem_memory_is_over(cell, now_ms)) {
-			uint32_t cell_until = cell_until_s(store, cell);
+			uint32_t cell_until = idem_memory_until_s(store, cell->stamp_ms, cell->retain_ms);
 
 			until = cell_until < until ? cell_until : until;
 			link = &cell->next;

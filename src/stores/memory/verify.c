@@ -68,13 +68,13 @@ check_cell(struct audit *audit, const struct shard *shard, const struct bucket *
 {
 	const struct first_half *first = &block_at(audit->store, number)->first;
 	struct place place = idem_memory_place(audit->store, &first->id);
-	uint64_t until_ms = first->stamp_ms - audit->store->region->epoch_ms + first->retain_ms;
+	uint32_t until_s = idem_memory_until_s(audit->store, first->stamp_ms, first->retain_ms);
 
 	if (place.shard != shard || place.bucket != bucket)
 		blame(audit, "cell %u is in the wrong bucket", number);
 	if (first->state < IDEM_LOCKED || first->state > IDEM_DOUBT)
 		blame(audit, "cell %u has no state", number);
-	if (until_ms / 1000 < bucket->until_s && bucket->until_s != NO_EXPIRY - 1)
+	if (until_s < bucket->until_s)
 		blame(audit, "cell %u is over before its bucket says so", number);
 	if (!meet(audit, first->second, "a cell's second half"))
 		return;
