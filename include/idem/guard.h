@@ -30,6 +30,8 @@
 #ifndef IDEM_GUARD_H
 #define IDEM_GUARD_H
 
+#include <sys/types.h>
+
 #include <idem/loop.h>
 #include <idem/step.h>
 
@@ -57,6 +59,7 @@ struct idem_guard_env {
 	 * guards' own. */
 	uint8_t spare_random[32 * IDEM_TAG_LEN];
 	size_t spare_random_len;
+	pid_t spare_random_process; /* a child of fork() asks for its own */
 
 	/* How long a store operation may take before it counts as failed.  > 0. */
 	uint64_t store_timeout_ms;

@@ -130,8 +130,8 @@ struct idem_watch {
 	/*
 	 * A hint that the cell may have changed; a renewal by its owner is no change.  It can come too often;
 	 * it can be lost (a process died, a connection broke), so ask again now and then anyway.  Never
-	 * called from inside watch(); may be called more than once; calling unwatch() from inside it is
-	 * allowed.
+	 * called from inside watch() or cas(); may be called more than once; calling cas() and unwatch(),
+	 * also for other watches, from inside it is allowed.
 	 */
 	void (*changed)(struct idem_watch *watch);
 

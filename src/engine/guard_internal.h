@@ -52,6 +52,7 @@ struct idem_guard {
 	struct idem_io io;
 	bool io_pending;  /* the store has it */
 	bool io_finished; /* it is to be released */
+	bool io_in_doubt; /* it may have been applied; the store has not said */
 	uint64_t op_since_ms, op_until_ms, delay_ms, store_ms;
 	void (*op_ended)(struct idem_guard *guard);
 

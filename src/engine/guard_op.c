@@ -1,5 +1,6 @@
 /* One operation of a guard against the store, with its time limit and its repeats. */
 #include <string.h>
+#include <unistd.h>
 
 #include "guard_internal.h"
 
@@ -70,6 +71,7 @@ static void
 time_is_over(struct idem_guard *guard)
 {
 	idem_guard_op_cancel(guard);
+	guard->io_in_doubt = true;
 	(void)end(guard, IDEM_E_INDOUBT);
 	guard->op_ended(guard);
 }
@@ -80,7 +82,7 @@ try_again_later(struct idem_guard *guard)
 	uint64_t now = idem_guard_now(guard);
 
 	if (now >= guard->op_until_ms)
-		return end(guard, IDEM_E_INDOUBT);
+		return end(guard, guard->io_in_doubt ? IDEM_E_INDOUBT : guard->io.status);
 	idem_guard_timer_start(guard,
 	                       guard->delay_ms < guard->op_until_ms - now ? guard->delay_ms
 	                                                                  : guard->op_until_ms - now,
@@ -90,6 +92,22 @@ try_again_later(struct idem_guard *guard)
 	return IDEM_PENDING;
 }
 
+/*
+ * Is the io that failed worth another try while the op has time?  After a write
+ * whose fate is unknown every failure leaves it unknown: only an answer tells.
+ * Nobody waits for a renewal, and who claims had better be told at once.
+ */
+static bool
+is_worth_another_try(struct idem_guard *guard)
+{
+	if (guard->io.status == IDEM_OK)
+		guard->io_in_doubt = false;
+	else if (guard->io.status == IDEM_E_INDOUBT)
+		guard->io_in_doubt = true;
+	return guard->io_in_doubt || (guard->io.status == IDEM_E_UNAVAILABLE &&
+	                              guard->op.verb != IDEM_CLAIM && guard->op.verb != IDEM_RENEW);
+}
+
 /* Looks at a finished io.  IDEM_OK: the op has ended; IDEM_PENDING: later; 2: another io is due. */
 enum { ANOTHER = 2 };
 
@@ -97,7 +115,7 @@ static int
 digest(struct idem_guard *guard)
 {
 	guard->io_finished = true;
-	if (guard->io.status == IDEM_E_INDOUBT) {
+	if (is_worth_another_try(guard)) {
 		idem_guard_op_release(guard);
 		return try_again_later(guard);
 	}
@@ -144,6 +162,30 @@ perform(struct idem_guard *guard)
 	return rc;
 }
 
+/* A tag nobody can guess.  IDEM_E_RANDOM: it is all zero. */
+static int
+draw_tag(struct idem_guard_env *env, struct idem_tag *ret_tag)
+{
+	pid_t process = getpid();
+	uint8_t *from;
+
+	memset(ret_tag, 0, sizeof *ret_tag);
+	/* Two processes with the spare bytes of one would take each other's locks for their own. */
+	if (env->spare_random_len == 0 || env->spare_random_process != process) {
+		env->spare_random_len = 0;
+		if ((env->random != NULL ? env->random : idem_random)(env->random_data, env->spare_random,
+		                                                      sizeof env->spare_random) != IDEM_OK)
+			return IDEM_E_RANDOM;
+		env->spare_random_len = sizeof env->spare_random;
+		env->spare_random_process = process;
+	}
+	env->spare_random_len -= sizeof ret_tag->b;
+	from = env->spare_random + env->spare_random_len;
+	memcpy(ret_tag->b, from, sizeof ret_tag->b);
+	memset(from, 0, sizeof ret_tag->b); /* it is a secret of its owner from now on */
+	return IDEM_OK;
+}
+
 int
 idem_guard_op_repeat(struct idem_guard *guard, void (*op_ended)(struct idem_guard *guard))
 {
@@ -154,32 +196,13 @@ idem_guard_op_repeat(struct idem_guard *guard, void (*op_ended)(struct idem_guar
 	guard->op_ended = op_ended;
 	guard->op_since_ms = idem_guard_now(guard);
 	guard->op_until_ms = guard->op_since_ms + guard->env->store_timeout_ms;
-	guard->delay_ms = FIRST_DELAY_MS;
 	guard->io.done = io_done;
-	if (op->verb != IDEM_RENEW && idem_tag_is_zero(&op->fresh))
-		return end(guard, IDEM_E_RANDOM); /* there was no randomness when the op began */
+	if (op->verb != IDEM_RENEW && idem_tag_is_zero(&op->fresh) &&
+	    draw_tag(guard->env, &op->fresh) != IDEM_OK)
+		return end(guard, IDEM_E_RANDOM);
 	if (!idem_step(op, NULL, &guard->io))
 		return end(guard, op->status);
 	return perform(guard);
-}
-
-/* A tag nobody can guess.  All zero: there was no randomness. */
-static void
-draw_tag(struct idem_guard_env *env, struct idem_tag *ret_tag)
-{
-	uint8_t *from;
-
-	memset(ret_tag, 0, sizeof *ret_tag);
-	if (env->spare_random_len == 0) {
-		if ((env->random != NULL ? env->random : idem_random)(env->random_data, env->spare_random,
-		                                                      sizeof env->spare_random) != IDEM_OK)
-			return;
-		env->spare_random_len = sizeof env->spare_random;
-	}
-	env->spare_random_len -= sizeof ret_tag->b;
-	from = env->spare_random + env->spare_random_len;
-	memcpy(ret_tag->b, from, sizeof ret_tag->b);
-	memset(from, 0, sizeof ret_tag->b); /* it is a secret of its owner from now on */
 }
 
 int
@@ -190,8 +213,9 @@ idem_guard_op_start(struct idem_guard *guard, void (*op_ended)(struct idem_guard
 	op->policy = guard->request.policy;
 	op->id = guard->request.id;
 	op->fingerprint = guard->request.fingerprint;
-	if (op->verb != IDEM_RENEW)
-		draw_tag(guard->env, &op->fresh);
+	memset(&op->fresh, 0, sizeof op->fresh);
+	guard->delay_ms = FIRST_DELAY_MS;
+	guard->io_in_doubt = false;
 	return idem_guard_op_repeat(guard, op_ended);
 }
 

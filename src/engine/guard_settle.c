@@ -64,16 +64,22 @@ idem_guard_keep_alive(struct idem_guard *guard)
 
 /* ---- behind the host ---- */
 
+/* Waits for the next try of what has just failed; false: there is none. */
+static bool
+will_try_behind(struct idem_guard *guard)
+{
+	if (guard->op.status == IDEM_OK || idem_guard_now(guard) >= guard->lease_until_ms)
+		return false;
+	guard->phase = IDEM_GUARD_BACKGROUND;
+	idem_guard_timer_start(guard, IDEM_GUARD_MAX_DELAY_MS, try_behind);
+	return true;
+}
+
 static void
 tried_behind(struct idem_guard *guard)
 {
-	uint64_t now = idem_guard_now(guard);
-
-	if (guard->op.status == IDEM_OK || now >= guard->lease_until_ms) {
+	if (!will_try_behind(guard))
 		over(guard);
-		return;
-	}
-	idem_guard_timer_start(guard, IDEM_GUARD_MAX_DELAY_MS, try_behind);
 }
 
 static void
@@ -81,14 +87,6 @@ try_behind(struct idem_guard *guard)
 {
 	if (idem_guard_op_repeat(guard, tried_behind) == IDEM_OK)
 		tried_behind(guard);
-}
-
-/* Goes on with the op that has just failed, until it succeeds or the lease is over. */
-static void
-go_on_behind(struct idem_guard *guard)
-{
-	guard->phase = IDEM_GUARD_BACKGROUND;
-	tried_behind(guard);
 }
 
 static void
@@ -128,7 +126,7 @@ static bool
 worth_repeating(int status)
 {
 	return status == IDEM_E_INDOUBT || status == IDEM_E_UNAVAILABLE || status == IDEM_E_FULL ||
-	       status == IDEM_E_NOMEM;
+	       status == IDEM_E_NOMEM || status == IDEM_E_RANDOM;
 }
 
 /* The first answer of the store, for the host; what failed is tried again behind it. */
@@ -137,25 +135,18 @@ note_settlement(struct idem_guard *guard)
 {
 	guard->settled_status = guard->op.status;
 	guard->settled_verdict = guard->op.verdict;
-	if (worth_repeating(guard->op.status))
-		go_on_behind(guard);
-	else
+	if (!worth_repeating(guard->op.status) || !will_try_behind(guard))
 		guard->phase = IDEM_GUARD_OVER;
 }
 
 static void
 settled(struct idem_guard *guard)
 {
-	bool detached = guard->detached;
-
-	if (!detached) {
-		note_settlement(guard);
+	note_settlement(guard);
+	if (!guard->detached)
 		guard->events->settled(guard, guard->host);
-	} else if (worth_repeating(guard->op.status)) {
-		go_on_behind(guard);
-	} else {
-		over(guard);
-	}
+	else if (guard->phase == IDEM_GUARD_OVER)
+		idem_guard_destroy(guard);
 }
 
 /* Also a second time, with a record that may fit where the first one did not. */

@@ -64,7 +64,8 @@ idem_guard_wait(struct idem_guard *guard)
 		return IDEM_OK;
 	if (guard->wait_until_ms == 0) {
 		guard->wait_since_ms = now;
-		guard->wait_until_ms = now + guard->request.wait_ms;
+		guard->wait_until_ms =
+			guard->request.wait_ms < UINT64_MAX - now ? now + guard->request.wait_ms : UINT64_MAX;
 		start_watching(guard);
 	}
 	if (now >= guard->wait_until_ms)

@@ -1,4 +1,7 @@
 /* The guard in virtual time: waiting, renewing, failing stores, and hosts that leave. */
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "sim.h"
 
 struct world {
@@ -367,6 +370,31 @@ a_claim_that_stays_in_doubt_is_refused_and_released_behind(void **state)
 }
 
 static void
+a_claim_in_doubt_stays_so_when_the_store_is_gone_afterwards(void **state)
+{
+	static const enum sim_fault faults[] = {SIM_UNAVAILABLE, SIM_FULL};
+
+	(void)state;
+	for (size_t i = 0; i < 2; i++) {
+		WORLD(world);
+		struct host host = {0};
+		struct idem_guard *guard = guard_make(&world, 'a', &host);
+
+		world.store.faults[0] = SIM_LOSE_AFTER;
+		for (size_t call = 1; call < 6; call++)
+			world.store.faults[call] = faults[i];
+		assert_int_equal(idem_guard_begin(guard), IDEM_PENDING);
+		sim_pass(&world.loop, 500);
+		assert_int_equal(host.decided, 1);
+		assert_int_equal(idem_guard_status(guard), IDEM_E_INDOUBT);
+		idem_guard_free(guard);
+		sim_pass(&world.loop, 3000);
+		assert_int_equal(ask(&world), IDEM_EXECUTE);
+		assert_quiet(&world);
+	}
+}
+
+static void
 a_store_that_refuses_a_claim_is_told_at_once(void **state)
 {
 	static const enum sim_fault faults[] = {SIM_UNAVAILABLE, SIM_FULL};
@@ -400,21 +428,39 @@ a_completion_that_fails_is_told_and_goes_on_behind(void **state)
 		int rc;
 
 		world.store.faults[1] = faults[i];
-		world.store.faults[2] = i < 2 ? faults[i] : SIM_WORKS;
+		for (size_t call = 2; call < 7; call++)
+			world.store.faults[call] = i == 0 ? SIM_UNAVAILABLE : SIM_WORKS;
 		assert_ok(idem_guard_begin(guard));
 		rc = complete(guard, "x");
-		if (i < 2)
-			assert_ok(rc);
-		else
-			assert_int_equal(rc, IDEM_PENDING);
+		assert_int_equal(rc, faults[i] == SIM_FULL ? IDEM_OK : IDEM_PENDING);
 		sim_pass(&world.loop, 500);
 		assert_true(idem_guard_settled_status(guard) < 0);
-		assert_int_equal(host.settled, i < 2 ? 0 : 1);
+		assert_int_equal(host.settled, faults[i] == SIM_FULL ? 0 : 1);
 		idem_guard_free(guard);
 		sim_pass(&world.loop, 2400);
 		assert_int_equal(ask(&world), IDEM_REPLAY);
 		assert_quiet(&world);
 	}
+}
+
+static void
+a_completion_outlasts_a_short_outage_before_its_host_is_told(void **state)
+{
+	WORLD(world);
+	struct host host = {0};
+	struct idem_guard *guard = guard_make(&world, 'a', &host);
+
+	(void)state;
+	world.store.faults[1] = SIM_UNAVAILABLE;
+	world.store.faults[2] = SIM_UNAVAILABLE;
+	assert_ok(idem_guard_begin(guard));
+	assert_int_equal(complete(guard, "x"), IDEM_PENDING);
+	sim_pass(&world.loop, 499);
+	assert_int_equal(host.settled, 1);
+	assert_ok(idem_guard_settled_status(guard));
+	assert_int_equal(idem_guard_settled_verdict(guard), IDEM_RECORDED);
+	idem_guard_free(guard);
+	assert_quiet(&world);
 }
 
 static void
@@ -428,7 +474,7 @@ a_completion_that_never_succeeds_ends_with_its_lease(void **state)
 	for (size_t i = 1; i < 20; i++)
 		world.store.faults[i] = SIM_UNAVAILABLE;
 	assert_ok(idem_guard_begin(guard));
-	assert_ok(complete(guard, "x"));
+	assert_int_equal(complete(guard, "x"), IDEM_PENDING);
 	idem_guard_free(guard);
 	sim_pass(&world.loop, 5000);
 	assert_quiet(&world);
@@ -559,6 +605,63 @@ without_randomness_nothing_is_executed_or_written(void **state)
 	assert_quiet(&world);
 }
 
+static void
+a_completion_waits_for_randomness(void **state)
+{
+	WORLD(world);
+	struct host host = {0};
+	struct idem_guard *guard = guard_make(&world, 'a', &host);
+
+	(void)state;
+	assert_ok(idem_guard_begin(guard));
+	world.env.random = no_random;
+	world.env.spare_random_len = 0;
+	assert_ok(complete(guard, "x"));
+	assert_int_equal(idem_guard_settled_status(guard), IDEM_E_RANDOM);
+	idem_guard_free(guard);
+	sim_pass(&world.loop, 1500);
+	world.env.random = sim_random;
+	sim_pass(&world.loop, 1000);
+	assert_int_equal(ask(&world), IDEM_REPLAY);
+	assert_quiet(&world);
+}
+
+static void
+a_child_of_fork_shares_no_tag_with_its_parent(void **state)
+{
+	WORLD(world);
+	struct host host = {0};
+	struct idem_guard *guard = guard_make(&world, 'a', &host), *second;
+	struct idem_tag of_child;
+	const struct idem_tag *tag;
+	struct idem_id id;
+	int pipes[2];
+	pid_t child;
+
+	(void)state;
+	world.env.random = NULL;
+	assert_ok(idem_guard_begin(guard)); /* and the environment has bytes to spare */
+	assert_ok(idem_guard_release(guard));
+	idem_guard_free(guard);
+	assert_int_equal(pipe(pipes), 0);
+	child = fork();
+	second = guard_make(&world, 'a', &host);
+	assert_ok(idem_guard_begin(second));
+	memset(id.b, 7, sizeof id.b);
+	tag = &sim_find(&world.store, &id)->cell.tag;
+	if (child == 0)
+		_exit(write(pipes[1], tag, sizeof *tag) != sizeof *tag);
+	assert_true(child > 0);
+	assert_int_equal(read(pipes[0], &of_child, sizeof of_child), sizeof of_child);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+	assert_false(idem_tag_is_zero(&of_child));
+	assert_false(idem_tag_same_owner(&of_child, tag));
+	assert_ok(idem_guard_release(second));
+	idem_guard_free(second);
+	assert_int_equal(close(pipes[0]) + close(pipes[1]), 0);
+	assert_quiet(&world);
+}
+
 /* Random faults of the store at every call, hosts that leave at any time: nothing hangs and nothing leaks. */
 static void
 random_lives_of_guards_all_end(void **state)
@@ -633,8 +736,10 @@ main(void)
 		cmocka_unit_test(a_waiter_takes_over_from_a_dead_owner_under_retry),
 		cmocka_unit_test(a_claim_whose_reply_was_lost_is_asked_again_and_won),
 		cmocka_unit_test(a_claim_that_stays_in_doubt_is_refused_and_released_behind),
+		cmocka_unit_test(a_claim_in_doubt_stays_so_when_the_store_is_gone_afterwards),
 		cmocka_unit_test(a_store_that_refuses_a_claim_is_told_at_once),
 		cmocka_unit_test(a_completion_that_fails_is_told_and_goes_on_behind),
+		cmocka_unit_test(a_completion_outlasts_a_short_outage_before_its_host_is_told),
 		cmocka_unit_test(a_completion_that_never_succeeds_ends_with_its_lease),
 		cmocka_unit_test(a_record_that_is_too_long_may_be_replaced_by_a_shorter_one),
 		cmocka_unit_test(a_host_that_leaves_unsettled_leaves_doubt),
@@ -642,6 +747,8 @@ main(void)
 		cmocka_unit_test(a_host_that_leaves_during_its_claim_executes_nothing),
 		cmocka_unit_test(a_host_that_leaves_while_it_waits_is_forgotten),
 		cmocka_unit_test(without_randomness_nothing_is_executed_or_written),
+		cmocka_unit_test(a_completion_waits_for_randomness),
+		cmocka_unit_test(a_child_of_fork_shares_no_tag_with_its_parent),
 		cmocka_unit_test(random_lives_of_guards_all_end),
 	};
 
