@@ -191,10 +191,14 @@ time_claims(struct region *region, double *ret_whole, double *ret_cas)
 static double
 time_replays(struct region *region)
 {
+	static uint64_t random = 1;
 	double begin = now();
 
 	for (unsigned i = 0; i < BATCH; i++) {
-		struct idem_op op = claim(region, (unsigned long)rand() % region->records);
+		struct idem_op op;
+
+		random = random * 6364136223846793005u + 1442695040888963407u;
+		op = claim(region, (unsigned long)(random >> 32) % region->records);
 
 		if (op.verdict != IDEM_MISMATCH && op.verdict != IDEM_REPLAY)
 			die("replay", IDEM_E_CORRUPT);

@@ -114,6 +114,16 @@ read_amount(const struct upload *upload, int64_t *ret_amount)
 	return *ret_amount > 0;
 }
 
+/* A decimal number from 0 to max at the end of a text, or -1. */
+static long
+number(const char *text, long max)
+{
+	char *end;
+	long value = strtol(text, &end, 10);
+
+	return end == text || *end != '\0' || value < 0 || value > max ? -1 : value;
+}
+
 static enum MHD_Result
 make_charge(struct account *account, struct MHD_Connection *connection, const struct upload *upload)
 {
@@ -133,11 +143,11 @@ make_charge(struct account *account, struct MHD_Connection *connection, const st
 	if (fault != NULL && strcmp(fault, "lose") == 0)
 		return MHD_NO;
 	if (fault != NULL && strncmp(fault, "slow=", 5) == 0)
-		(void)sleep((unsigned)(atoi(fault + 5) & 63));
+		(void)sleep(number(fault + 5, 60) > 0 ? (unsigned)number(fault + 5, 60) : 0);
 	(void)snprintf(location, sizeof location, "/charges/%s", charge.id);
 	return answer(connection, MHD_HTTP_CREATED,
-	              json_pack("{s:s,s:I,s:I}", "id", charge.id, "amount", (json_int_t)charge.amount, "balance",
-	                        (json_int_t)charge.balance),
+	              json_pack("{s:s,s:I,s:I}", "id", charge.id, "amount", (json_int_t)charge.amount,
+	                        "balance", (json_int_t)charge.balance),
 	              location);
 }
 
@@ -198,18 +208,20 @@ main(int argc, char **argv)
 	struct MHD_Daemon *daemon;
 	sigset_t signals;
 	int signal_number;
+	long port;
 
 	(void)sigemptyset(&signals);
 	(void)sigaddset(&signals, SIGTERM);
 	(void)sigaddset(&signals, SIGINT);
 	(void)pthread_sigmask(SIG_BLOCK, &signals, NULL);
-	if (argc != 2 || atoi(argv[1]) < 0 || atoi(argv[1]) > 65535) {
+	port = argc == 2 ? number(argv[1], 65535) : -1;
+	if (port < 0) {
 		(void)fprintf(stderr, "usage: %s PORT   (0: a free one; the port is printed)\n", argv[0]);
 		return 2;
 	}
 	daemon = MHD_start_daemon(MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD,
-	                          (uint16_t)atoi(argv[1]), NULL, NULL, handle, &account,
-	                          MHD_OPTION_NOTIFY_COMPLETED, ended, NULL, MHD_OPTION_END);
+	                          (uint16_t)port, NULL, NULL, handle, &account, MHD_OPTION_NOTIFY_COMPLETED,
+	                          ended, NULL, MHD_OPTION_END);
 	if (daemon == NULL) {
 		(void)fprintf(stderr, "%s: cannot listen on port %s\n", argv[0], argv[1]);
 		return 1;

@@ -70,7 +70,7 @@ struct idem_loop_ops {
 	 * idem_readiness); 0 stops watching and must precede close(fd).
 	 * IDEM_OK, IDEM_E_NOMEM, or IDEM_E_SYSTEM (errno).  Stopping cannot fail.
 	 */
-	int (*fd_watch)(struct idem_loop *loop, struct idem_fd *watch, unsigned readiness) IDEM_MUST_CHECK;
+	IDEM_MUST_CHECK int (*fd_watch)(struct idem_loop *loop, struct idem_fd *watch, unsigned readiness);
 };
 
 /* Concrete loops embed this as their first member. */

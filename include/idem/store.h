@@ -155,7 +155,7 @@ struct idem_store_ops {
 	 * A write with state IDEM_ABSENT removes the cell.
 	 * io->write.payload is read until the io has finished.
 	 */
-	int (*cas)(struct idem_store *store, struct idem_io *io) IDEM_MUST_CHECK;
+	IDEM_MUST_CHECK int (*cas)(struct idem_store *store, struct idem_io *io);
 
 	/*
 	 * Required unless cas() always finishes at once.  Forgets a pending io:
@@ -177,7 +177,7 @@ struct idem_store_ops {
 	 * ask again.  A cas() on a watched cell that finds it locked makes sure that the
 	 * end of that lock will be hinted.
 	 */
-	int (*watch)(struct idem_store *store, struct idem_watch *watch) IDEM_MUST_CHECK;
+	IDEM_MUST_CHECK int (*watch)(struct idem_store *store, struct idem_watch *watch);
 	void (*unwatch)(struct idem_store *store, struct idem_watch *watch);
 
 	/*

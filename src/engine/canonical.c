@@ -257,7 +257,7 @@ add_array(struct walk *walk, json_t *array)
 			if (rc == IDEM_OK)
 				rc = add_value(walk, json_array_get(array, i));
 		}
-		walk->depth--;
+		walk->path[--walk->depth] = (struct idem_bytes){NULL, 0};
 	}
 	return rc == IDEM_OK ? add(walk, "]") : rc;
 }

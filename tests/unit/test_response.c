@@ -143,6 +143,7 @@ read_everything(const struct idem_response *response)
 	assert_int_equal(count, response->field_count);
 	for (size_t i = 0; i < response->body.len; i++)
 		sum += ((const uint8_t *)response->body.data)[i];
+	(void)sum;
 }
 
 static void
