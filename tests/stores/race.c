@@ -1,6 +1,7 @@
 /* Many users claim the same keys at once. */
 #include "race.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -8,6 +9,7 @@
 #define HOUR_MS 3600000
 
 struct note {
+	uint32_t arrived;
 	uint32_t executions;
 	uint32_t strange; /* answers that nobody recorded */
 };
@@ -17,6 +19,7 @@ struct race {
 	size_t keys;
 	uint64_t lease_ms;
 	uint32_t users;
+	bool broken; /* somebody has left: nobody waits any more */
 	struct note notes[];
 };
 
@@ -27,7 +30,7 @@ race_bytes(size_t keys)
 }
 
 struct race *
-race_make(uint64_t first_key, size_t keys, uint64_t lease_ms)
+race_make(uint64_t first_key, size_t keys, uint32_t users, uint64_t lease_ms)
 {
 	struct race *race =
 		mmap(NULL, race_bytes(keys), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -36,6 +39,7 @@ race_make(uint64_t first_key, size_t keys, uint64_t lease_ms)
 		return NULL;
 	race->first_key = first_key;
 	race->keys = keys;
+	race->users = users;
 	race->lease_ms = lease_ms;
 	return race;
 }
@@ -88,15 +92,26 @@ claim_one(struct race *race, struct actor *actor, size_t i)
 	return verdict == IDEM_REPLAY || verdict == IDEM_IN_PROGRESS;
 }
 
+/* The last one to come goes on at once, the others as soon as they see it. */
+static void
+meet(struct race *race, size_t i)
+{
+	count(&race->notes[i].arrived);
+	while (__atomic_load_n(&race->notes[i].arrived, __ATOMIC_SEQ_CST) < race->users &&
+	       !__atomic_load_n(&race->broken, __ATOMIC_SEQ_CST))
+		(void)sched_yield();
+}
+
 bool
 race_run(struct race *race, struct actor *actor)
 {
-	/* Pairs go the same way, so that they meet at each key; the pairs meet now and then. */
-	size_t begin = __atomic_fetch_add(&race->users, 1, __ATOMIC_SEQ_CST) / 2 * (race->keys / 3);
-
-	for (size_t i = 0; i < race->keys; i++)
-		if (!claim_one(race, actor, (begin + i) % race->keys))
+	for (size_t i = 0; i < race->keys; i++) {
+		meet(race, i);
+		if (!claim_one(race, actor, i)) {
+			__atomic_store_n(&race->broken, true, __ATOMIC_SEQ_CST);
 			return false;
+		}
+	}
 	return true;
 }
 

@@ -6,7 +6,7 @@
 #include "actor.h"
 #include "memory_world.h"
 
-#define REGION_BYTES IDEM_MEMORY_MIN_BYTES
+#define REGION_BYTES (IDEM_MEMORY_MIN_BYTES + 8192)
 
 static const struct idem_bytes name = {"orders", 6};
 
@@ -106,8 +106,8 @@ no_region_is_made_where_none_can_be(void **state)
 	char *region = world->region;
 	static const char long_name[64] = "0123456789012345678901234567890123456789012345678901234567890123";
 
-	assert_int_equal(idem_memory_format(region + 64, REGION_BYTES - 64, name), IDEM_E_INVALID);
-	assert_int_equal(idem_memory_format(region, REGION_BYTES - 1, name), IDEM_E_INVALID);
+	assert_int_equal(idem_memory_format(region + 64, REGION_BYTES - 4096, name), IDEM_E_INVALID);
+	assert_int_equal(idem_memory_format(region, IDEM_MEMORY_MIN_BYTES - 1, name), IDEM_E_INVALID);
 	assert_int_equal(idem_memory_format(region, ((size_t)1 << 38) + 1, name), IDEM_E_INVALID);
 	assert_int_equal(idem_memory_format(region, REGION_BYTES, (struct idem_bytes){"", 0}),
 	                 IDEM_E_INVALID);
