@@ -36,7 +36,7 @@ idem_fingerprint_make(struct idem_bytes request, const struct idem_body *body,
                       struct idem_fingerprint *ret_fingerprint)
 {
 	struct idem_sha256 sha = {0};
-	struct idem_fingerprint fingerprint;
+	struct idem_fingerprint fingerprint = {{0}};
 	uint8_t nothing[IDEM_SHA256_LEN];
 	int rc = IDEM_OK;
 

@@ -202,7 +202,7 @@ int
 idem_id_make(struct idem_bytes scope, const struct idem_key *key, struct idem_id *ret_id)
 {
 	struct idem_bytes nothing = {"", 0};
-	struct idem_id id;
+	struct idem_id id = {{0}};
 	int rc;
 
 	rc = half_id("idem scope 1", scope, nothing, id.b);

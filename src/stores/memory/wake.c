@@ -22,7 +22,6 @@ slot_address(const struct memory_store *store, int slot, struct sockaddr_un *add
 	char *p = address->sun_path;
 	int n;
 
-	memset(address, 0, sizeof *address);
 	address->sun_family = AF_UNIX;
 	*p++ = '\0'; /* abstract: unix(7) */
 	p += sprintf(p, "idem-");
@@ -74,7 +73,7 @@ static int
 bind_free_slot(struct memory_store *store, int fd)
 {
 	for (int slot = 0; slot < WAKE_SLOTS; slot++) {
-		struct sockaddr_un address;
+		struct sockaddr_un address = {0};
 		socklen_t len = slot_address(store, slot, &address);
 
 		if (bind(fd, (const struct sockaddr *)&address, len) == 0)
@@ -207,7 +206,7 @@ idem_memory_ring(const struct memory_store *store, const struct idem_id *id, uin
 	if (fd < 0)
 		return;
 	for (int slot = 0; slot < WAKE_SLOTS; slot++) {
-		struct sockaddr_un address;
+		struct sockaddr_un address = {0};
 		socklen_t len;
 
 		if ((waiters >> slot & 1) == 0)

@@ -135,7 +135,7 @@ class Gateway:
             deaf = all(f"{pid}#{pid}: gracefully shutting down" in log for pid in old)
             return deaf and set(self.workers()) - old and "reloaded"
 
-        return wait_until(done, what="the reload")
+        return wait_until(done, 60, "the reload")
 
     # what it says
 
