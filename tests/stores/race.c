@@ -92,14 +92,21 @@ claim_one(struct race *race, struct actor *actor, size_t i)
 	return verdict == IDEM_REPLAY || verdict == IDEM_IN_PROGRESS;
 }
 
-/* The last one to come goes on at once, the others as soon as they see it. */
+static bool
+all_are_here(struct race *race, size_t i)
+{
+	return __atomic_load_n(&race->notes[i].arrived, __ATOMIC_SEQ_CST) >= race->users ||
+	       __atomic_load_n(&race->broken, __ATOMIC_SEQ_CST);
+}
+
+/* Who has a processor spins, so as to go on in the same moment as the last one to come. */
 static void
 meet(struct race *race, size_t i)
 {
 	count(&race->notes[i].arrived);
-	while (__atomic_load_n(&race->notes[i].arrived, __ATOMIC_SEQ_CST) < race->users &&
-	       !__atomic_load_n(&race->broken, __ATOMIC_SEQ_CST))
-		(void)sched_yield();
+	for (unsigned spins = 1; !all_are_here(race, i); spins++)
+		if (spins % 4096 == 0)
+			(void)sched_yield();
 }
 
 bool

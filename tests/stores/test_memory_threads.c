@@ -6,7 +6,7 @@
 #include "race.h"
 
 #define THREADS 4
-#define KEYS 1000
+#define KEYS 10000
 
 struct runner {
 	pthread_t thread;
@@ -37,7 +37,7 @@ of_many_threads_exactly_one_executes_each_key(void **state)
 
 	(void)state;
 	assert_non_null(race);
-	assert_true(memory_world_make(&world, (size_t)4 << 20));
+	assert_true(memory_world_make(&world, (size_t)16 << 20));
 	for (int i = 0; i < THREADS; i++) {
 		runners[i] = (struct runner){.world = &world, .race = race};
 		assert_int_equal(pthread_create(&runners[i].thread, NULL, run, &runners[i]), 0);
