@@ -36,7 +36,7 @@ def test_200_sigkills_under_load_change_no_answer_and_lose_no_block(guarded, tal
             except (OSError, ValueError):
                 continue
 
-    threads = [threading.Thread(target=load, args=(seed,)) for seed in range(8)]
+    threads = [threading.Thread(target=load, args=(seed,), daemon=True) for seed in range(8)]
     for thread in threads:
         thread.start()
     chooser = random.Random(7)

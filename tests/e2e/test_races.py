@@ -19,7 +19,7 @@ def together(n, work):
         barrier.wait()
         results[i] = work(i)
 
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(n)]
+    threads = [threading.Thread(target=run, args=(i,), daemon=True) for i in range(n)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -73,7 +73,7 @@ def test_a_waiting_duplicate_is_woken_on_every_worker(guarded, tally, key, versi
             answers.append(request(gateway, "/a?gate=g", key, version))
             stamps.append(time.monotonic())
 
-        threads = [threading.Thread(target=wait) for _ in range(waiters)]
+        threads = [threading.Thread(target=wait, daemon=True) for _ in range(waiters)]
         for thread in threads:
             thread.start()
         settle(0.5)
@@ -124,7 +124,7 @@ def test_waiters_of_a_released_key_become_executions_one_after_another(guarded, 
     with Http1(gateway.port) as first:
         first.send("/a?gate=g&status=503", key)
         wait_until(lambda: tally.count("/a"))
-        threads = [threading.Thread(target=request, args=(gateway, "/a?gate=g&status=503", key)) for _ in range(3)]
+        threads = [threading.Thread(target=request, args=(gateway, "/a?gate=g&status=503", key), daemon=True) for _ in range(3)]
         for thread in threads:
             thread.start()
         settle(0.3)

@@ -42,7 +42,7 @@ def test_a_waiter_of_the_new_workers_is_woken_by_the_old_ones(guarded, tally, ke
         wait_until(lambda: tally.count("/a"))
         gateway.reload()
         answers = []
-        waiter = threading.Thread(target=lambda: answers.append(request(gateway, "/a?gate=g", key)))
+        waiter = threading.Thread(target=lambda: answers.append(request(gateway, "/a?gate=g", key)), daemon=True)
         waiter.start()
         tally.open("g")
         assert first.read().status == 200
@@ -91,7 +91,7 @@ def test_reloads_under_load_never_execute_twice(guarded, tally):
             if len(bodies) != 1:
                 failures.append((i, n, bodies))
 
-    threads = [threading.Thread(target=load, args=(i,)) for i in range(4)]
+    threads = [threading.Thread(target=load, args=(i,), daemon=True) for i in range(4)]
     for thread in threads:
         thread.start()
     for _ in range(8):

@@ -77,6 +77,11 @@ class Tally:
         with self.lock:
             for event in self.gates.values():
                 event.set()
+        # A thread that is inside accept() keeps the listener alive until it is woken.
+        try:
+            self.listener.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
         self.listener.close()
 
     # how it serves
