@@ -97,7 +97,7 @@ answer_later(struct shim *shim, struct idem_io *io, int status)
 	struct late *late = late_new(shim, io, answer);
 
 	late->status = status;
-	shim->loop->ops->timer_start(shim->loop, &late->timer, SHIM_LATE_MS);
+	shim->loop->ops->timer_start(shim->loop, &late->timer, shim->late_ms);
 	return IDEM_PENDING;
 }
 
@@ -204,10 +204,11 @@ shim_close(struct idem_store *base)
 	while (shim->lates != NULL)
 		late_free(shim->lates);
 	idem_store_close(shim->inner);
+	free(shim);
 }
 
-void
-shim_init(struct shim *shim, struct idem_store *inner, struct idem_loop *loop)
+struct shim *
+shim_open(struct idem_store *inner, struct idem_loop *loop)
 {
 	static const struct idem_store_ops ops = {
 		.name = "shim",
@@ -216,6 +217,9 @@ shim_init(struct shim *shim, struct idem_store *inner, struct idem_loop *loop)
 		.release = shim_release,
 		.close = shim_close,
 	};
+	struct shim *shim = malloc(sizeof *shim);
 
-	*shim = (struct shim){.base = {&ops}, .inner = inner, .loop = loop};
+	if (shim != NULL)
+		*shim = (struct shim){.base = {&ops}, .inner = inner, .loop = loop, .late_ms = SHIM_LATE_MS};
+	return shim;
 }

@@ -34,6 +34,7 @@ struct shim {
 	struct idem_loop *loop;
 	enum shim_fault fault;
 	size_t fault_from, fault_to;
+	uint64_t late_ms; /* how late is SHIM_LATE; SHIM_LATE_MS at first */
 
 	size_t calls;
 	size_t finished, released; /* ios; equal when nobody holds one */
@@ -41,6 +42,7 @@ struct shim {
 	struct late *lates;        /* the shim's own */
 };
 
-void shim_init(struct shim *shim, struct idem_store *inner, struct idem_loop *loop);
+/* Works until it is told otherwise.  Closing it closes the one inside.  NULL: no memory. */
+struct shim *shim_open(struct idem_store *inner, struct idem_loop *loop);
 
 #endif
