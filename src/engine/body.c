@@ -55,7 +55,6 @@ idem_body_free(struct idem_body *body)
 {
 	if (body == NULL)
 		return;
-	idem_sha256_deinit(&body->sha);
 	json_decref(body->json);
 	free(body->text);
 	free(body);
@@ -162,7 +161,7 @@ static int
 hash_json(struct idem_body *body)
 {
 	const struct idem_body_rules *rules = body->rules;
-	struct idem_sha256 sha = {0};
+	struct idem_sha256 sha;
 	int rc;
 
 	rc = idem_sha256_init(&sha);
@@ -172,7 +171,6 @@ hash_json(struct idem_body *body)
 		             : idem_canonical_hash(body->json, rules->ignore, rules->ignore_count, &sha);
 	if (rc == IDEM_OK)
 		rc = idem_sha256_end(&sha, body->canonical);
-	idem_sha256_deinit(&sha);
 	return rc;
 }
 
@@ -220,7 +218,6 @@ idem_body_finish(struct idem_body *body)
 {
 	int rc = idem_sha256_end(&body->sha, body->raw);
 
-	idem_sha256_deinit(&body->sha);
 	if (rc == IDEM_OK)
 		rc = wants_text(body->rules) ? read_text(body) : choose_form(body);
 	drop_text(body);

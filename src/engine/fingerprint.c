@@ -6,12 +6,11 @@
 static int
 digest_of_nothing(uint8_t digest[IDEM_SHA256_LEN])
 {
-	struct idem_sha256 sha = {0};
+	struct idem_sha256 sha;
 	int rc = idem_sha256_init(&sha);
 
 	if (rc == IDEM_OK)
 		rc = idem_sha256_end(&sha, digest);
-	idem_sha256_deinit(&sha);
 	return rc;
 }
 
@@ -35,7 +34,7 @@ int
 idem_fingerprint_make(struct idem_bytes request, const struct idem_body *body,
                       struct idem_fingerprint *ret_fingerprint)
 {
-	struct idem_sha256 sha = {0};
+	struct idem_sha256 sha;
 	struct idem_fingerprint fingerprint = {{0}};
 	uint8_t nothing[IDEM_SHA256_LEN];
 	int rc = IDEM_OK;
@@ -47,7 +46,6 @@ idem_fingerprint_make(struct idem_bytes request, const struct idem_body *body,
 	if (rc == IDEM_OK)
 		rc = hash(&sha, request, body != NULL ? (char)idem_body_form(body) : (char)IDEM_BODY_FORM_RAW,
 		          body != NULL ? idem_body_digest(body) : nothing, fingerprint.b);
-	idem_sha256_deinit(&sha);
 	if (rc == IDEM_OK)
 		*ret_fingerprint = fingerprint;
 	return rc;

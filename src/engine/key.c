@@ -179,7 +179,7 @@ idem_key_fault_text(enum idem_key_fault fault, const struct idem_key_rules *rule
 static int
 half_id(const char *purpose, struct idem_bytes first, struct idem_bytes second, uint8_t *half)
 {
-	struct idem_sha256 sha = {0};
+	struct idem_sha256 sha;
 	uint8_t digest[IDEM_SHA256_LEN];
 	int rc;
 
@@ -194,7 +194,6 @@ half_id(const char *purpose, struct idem_bytes first, struct idem_bytes second, 
 		rc = idem_sha256_end(&sha, digest);
 	if (rc == IDEM_OK)
 		memcpy(half, digest, IDEM_ID_LEN / 2);
-	idem_sha256_deinit(&sha);
 	return rc;
 }
 
