@@ -22,7 +22,7 @@ struct life {
 		struct life *life;
 		struct idem_guard *guard;
 		char response;
-		bool begun, waits, executes, released, freed;
+		bool begun, waits, executes, freed;
 		int decided, settled, lost;
 	} hosts[GUARDS];
 
@@ -170,7 +170,6 @@ complete(struct host *host)
 static int
 release(struct host *host)
 {
-	host->released = true;
 	host->executes = false;
 	host->life->executions--;
 	return idem_guard_release(host->guard);
