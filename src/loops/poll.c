@@ -11,6 +11,7 @@
 /* What a timer's host area holds: its place in the list, which is sorted by time. */
 struct entry {
 	uint64_t at_ms;
+	unsigned turn; /* of the loop, when it was started */
 	struct idem_timer *next;
 	struct idem_timer **link;
 };
@@ -25,6 +26,7 @@ struct watched {
 struct poll_loop {
 	struct idem_loop base;
 	struct idem_timer *timers;
+	unsigned turn;
 	struct watched *watched;
 	struct pollfd *polled;
 	size_t count, cap;
@@ -74,6 +76,7 @@ poll_timer_start(struct idem_loop *base, struct idem_timer *timer, uint64_t afte
 	entry->at_ms = after_ms > UINT64_MAX - now ? UINT64_MAX : now + after_ms;
 	while (*link != NULL && entry_of(*link)->at_ms <= entry->at_ms)
 		link = &entry_of(*link)->next;
+	entry->turn = loop->turn;
 	entry->next = *link;
 	entry->link = link;
 	if (entry->next != NULL)
@@ -181,15 +184,18 @@ call_ready(struct poll_loop *loop, const bool *stop)
 	}
 }
 
-/* Timers that were due at the beginning; one that is started anew waits for the next turn. */
+/* Timers that are due when the turn begins. */
 static void
 call_due(struct poll_loop *loop, const bool *stop)
 {
 	uint64_t now = poll_now_ms(&loop->base);
 
+	loop->turn++;
 	while (loop->timers != NULL && entry_of(loop->timers)->at_ms <= now && !stopped(stop)) {
 		struct idem_timer *timer = loop->timers;
 
+		if (entry_of(timer)->turn == loop->turn)
+			return; /* and so were those behind it */
 		poll_timer_stop(&loop->base, timer);
 		timer->fire(timer);
 	}
