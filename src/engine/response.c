@@ -187,7 +187,8 @@ idem_response_decode(struct idem_bytes record, struct idem_response *ret_respons
 	    !take_bytes(&rest, start[3], &response.reason) ||
 	    !take_run(&rest, response.field_count, &response.field_run) ||
 	    !take_run(&rest, response.trailer_count, &response.trailer_run) ||
-	    !take_bytes(&rest, get(start + 10, 4), &response.body) || rest.len != 0)
+	    !take_bytes(&rest, get(start + 10, 4), &response.body) || rest.len != 0 ||
+	    (!response.body_kept && response.body.len != 0))
 		return IDEM_E_CORRUPT;
 	*ret_response = response;
 	return IDEM_OK;

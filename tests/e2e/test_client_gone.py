@@ -53,7 +53,7 @@ def test_while_the_response_is_sent(guarded, tally, key, how, buffering):
     if how.startswith("h1"):
         leaver.client.read_head()
     else:
-        leaver.client._receive()
+        leaver.client.wait_for_response()
     leaver.leave()
     response = request(gateway, "/a?len=5000000", key)
     assert response.replayed and len(response.body) == 5000000 and tally.count("/a") == 1

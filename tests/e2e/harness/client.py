@@ -204,6 +204,11 @@ class Http2:
         self.flush()
         self.events += events
 
+    def wait_for_response(self):
+        """Returns when the first header of a response is here."""
+        while not any(isinstance(event, h2.events.ResponseReceived) for event in self.events):
+            self._receive()
+
     def read(self, stream):
         response = Response(0, "", [], b"")
         while True:
