@@ -110,8 +110,8 @@ class Gateway:
                     raise AssertionError("in nginx's log: " + line)
 
     def pid(self):
-        with open(self.path("nginx.pid"), encoding="ascii") as pid:
-            self.pid_was = int(pid.read())
+        """The master's; during a binary upgrade the file is away for a moment."""
+        self.pid_was = int(wait_until(lambda: self.read("nginx.pid").strip(), what="the pid file"))
         return self.pid_was
 
     def workers(self, master=None):
@@ -129,9 +129,10 @@ class Gateway:
         os.kill(self.pid(), signal.SIGHUP)
 
         def done():
-            log = self.read("error.log")[before:]
-            if "[emerg]" in log:
+            log = self.read("error.log")
+            if "[emerg]" in log[before:]:
                 return "refused"
+            # workers of an earlier reload may still be ending
             deaf = all(f"{pid}#{pid}: gracefully shutting down" in log for pid in old)
             return deaf and set(self.workers()) - old and "reloaded"
 
