@@ -117,6 +117,23 @@ no_region_is_made_where_none_can_be(void **state)
 }
 
 static void
+what_is_refused_is_left_as_it_was(void **state)
+{
+	static const size_t lens[] = {0, 4096, IDEM_MEMORY_MIN_BYTES - 1, ((size_t)1 << 38) + 1};
+	struct memory_world *world = *state;
+	struct request request = actor_request(1, 1000, 1000);
+	struct actor actor = {.store = memory_world_open(world, NULL)};
+
+	assert_non_null(actor.store);
+	assert_int_equal(actor_claim(&actor, &request, NULL), IDEM_EXECUTE);
+	for (size_t i = 0; i < sizeof lens / sizeof *lens; i++)
+		assert_int_equal(idem_memory_format(world->region, lens[i], name), IDEM_E_INVALID);
+	assert_ok(open_region(world, REGION_BYTES));
+	assert_int_equal(actor_claim(&actor, &request, NULL), IDEM_IN_PROGRESS);
+	idem_store_close(actor.store);
+}
+
+static void
 a_store_without_a_loop_cannot_watch(void **state)
 {
 	struct idem_store *store = memory_world_open(*state, NULL);
@@ -254,6 +271,7 @@ main(void)
 		TEST(another_version_is_refused),
 		TEST(a_damaged_geometry_is_refused),
 		TEST(no_region_is_made_where_none_can_be),
+		TEST(what_is_refused_is_left_as_it_was),
 		TEST(a_store_without_a_loop_cannot_watch),
 		TEST(a_lease_that_no_cell_can_hold_is_refused),
 		TEST(another_store_has_no_usage_and_nothing_to_verify),

@@ -42,16 +42,15 @@ init_locks(struct region *region)
 int
 idem_memory_format(void *memory, size_t len, struct idem_bytes name)
 {
-	struct region *region = memory;
+	struct region *region = memory, plan = {0};
 	long page = sysconf(_SC_PAGESIZE);
 	int rc;
 
+	/* What is refused is not touched: it may be shorter than a header. */
 	if (name.len == 0 || name.len >= sizeof region->name || page <= 0 ||
-	    (uintptr_t)memory % (uintptr_t)page != 0)
+	    (uintptr_t)memory % (uintptr_t)page != 0 || !idem_memory_plan(len, &plan))
 		return IDEM_E_INVALID;
-	memset(region, 0, sizeof *region);
-	if (!idem_memory_plan(len, region))
-		return IDEM_E_INVALID;
+	*region = plan;
 	memset((char *)memory + region->buckets_at, 0, (size_t)(region->blocks_at - region->buckets_at));
 	rc = idem_random(NULL, region->uuid, sizeof region->uuid);
 	if (rc != IDEM_OK)
