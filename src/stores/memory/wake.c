@@ -113,22 +113,33 @@ open_socket(struct memory_store *store)
 	return IDEM_OK;
 }
 
+/* False: there is no need for a bit, or it is there already. */
+static bool
+lacks_bit(const struct memory_store *store, const struct first_half *first)
+{
+	return store->slot >= 0 && first->state == IDEM_LOCKED &&
+	       (block_at(store, first->second)->second.waiters >> store->slot & 1) == 0;
+}
+
 static void
 leave_bit(struct memory_store *store, uint32_t number)
 {
 	const struct first_half *first = &block_at(store, number)->first;
 
-	if (first->state == IDEM_LOCKED)
+	if (lacks_bit(store, first))
 		block_at(store, first->second)->second.waiters |= (uint64_t)1 << store->slot;
 }
 
 void
 idem_memory_stay_awake(struct memory_store *store, uint32_t number)
 {
-	const struct idem_id *id = &block_at(store, number)->first.id;
+	const struct first_half *first = &block_at(store, number)->first;
 
+	/* Before the list, which is long when many wait: all of them come here, again and again. */
+	if (!lacks_bit(store, first))
+		return;
 	for (struct idem_watch *watch = store->watches; watch != NULL; watch = watch->next) {
-		if (memcmp(watch->id.b, id->b, IDEM_ID_LEN) == 0) {
+		if (memcmp(watch->id.b, first->id.b, IDEM_ID_LEN) == 0) {
 			leave_bit(store, number);
 			return;
 		}
