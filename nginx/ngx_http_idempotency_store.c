@@ -506,6 +506,18 @@ ngx_http_idempotency_map(ngx_conf_t *cf, ngx_http_idempotency_store_t *store)
 
     store->region = p;
 
+#ifdef MADV_HUGEPAGE
+
+    /*
+     * A large store is looked up at random, and then costs most in address
+     * translation.  It takes effect where the system allows huge pages for
+     * shared memory, and is no condition.
+     */
+
+    (void) madvise(p, store->size, MADV_HUGEPAGE);
+
+#endif
+
     return NGX_OK;
 }
 
