@@ -252,6 +252,11 @@ ngx_http_idempotency_copy_body(ngx_http_idempotency_ctx_t *ctx, u_char *p)
     ngx_chain_t  *cl;
 
     for (cl = ctx->held; cl; cl = cl->next) {
-        p = ngx_cpymem(p, cl->buf->pos, cl->buf->last - cl->buf->pos);
+
+        /* the last buffer may have nothing but its flag */
+
+        if (cl->buf->last > cl->buf->pos) {
+            p = ngx_cpymem(p, cl->buf->pos, cl->buf->last - cl->buf->pos);
+        }
     }
 }

@@ -164,6 +164,8 @@ ngx_http_idempotency_store_uri(ngx_conf_t *cf,
     ngx_str_t                       option;
     ngx_http_idempotency_scheme_t  *s;
 
+    len = 0;
+
     for (s = ngx_http_idempotency_schemes; s->scheme; s++) {
 
         len = ngx_strlen(s->scheme);

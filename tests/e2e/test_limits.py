@@ -136,10 +136,10 @@ def test_a_response_that_finds_no_room_is_recorded_without_its_body(guarded, tal
 
 
 def test_a_full_store_has_room_again_when_keys_are_over(guarded, tally):
-    gateway = guarded("idempotency_ttl 1s; idempotency_lease 500ms;",
+    gateway = guarded("idempotency_ttl 8s; idempotency_lease 500ms;",
                       http="idempotency_store keys memory:?size=1m;", workers=1)
     fill_with_small_keys(gateway)
-    wait_until(lambda: request(gateway, "/again", "new").status == 200, 10)
+    wait_until(lambda: request(gateway, "/again", "new").status == 200, 20)
 
 
 def fill_with_small_keys(gateway):
