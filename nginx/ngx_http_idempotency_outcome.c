@@ -14,6 +14,7 @@ static off_t ngx_http_idempotency_bytes_sent(ngx_http_request_t *r,
     ngx_http_upstream_state_t *state, ngx_uint_t last);
 static ngx_uint_t ngx_http_idempotency_whole(ngx_http_request_t *r,
     ngx_http_idempotency_ctx_t *ctx);
+static void ngx_http_idempotency_set_result(ngx_http_idempotency_ctx_t *ctx);
 static void ngx_http_idempotency_settle_end(ngx_http_idempotency_ctx_t *ctx);
 static void ngx_http_idempotency_log_end(ngx_http_idempotency_ctx_t *ctx,
     int status);
@@ -50,6 +51,10 @@ ngx_http_idempotency_settle(ngx_http_request_t *r,
     ctx->outcome = idem_outcome_of(&ctx->conf->outcomes, &execution);
     ctx->state = NGX_HTTP_IDEMPOTENCY_COMMITTING;
 
+    /* a request that does not wait for the store is logged with this */
+
+    ngx_http_idempotency_set_result(ctx);
+
     switch (ctx->outcome) {
 
     case IDEM_OUTCOME_KEEP:
@@ -74,16 +79,9 @@ ngx_http_idempotency_settle(ngx_http_request_t *r,
 }
 
 
-/* The store has answered, or its time is over. */
-
 static void
-ngx_http_idempotency_settle_end(ngx_http_idempotency_ctx_t *ctx)
+ngx_http_idempotency_set_result(ngx_http_idempotency_ctx_t *ctx)
 {
-    int  status;
-
-    ctx->store_time = (ngx_msec_t) idem_guard_store_ms(ctx->guard);
-    ctx->state = NGX_HTTP_IDEMPOTENCY_PASSING;
-
     switch (ctx->outcome) {
 
     case IDEM_OUTCOME_KEEP:
@@ -98,6 +96,20 @@ ngx_http_idempotency_settle_end(ngx_http_idempotency_ctx_t *ctx)
     default: /* IDEM_OUTCOME_DOUBT */
         ctx->result = NGX_HTTP_IDEMPOTENCY_IN_DOUBT;
     }
+}
+
+
+/* The store has answered, or its time is over. */
+
+static void
+ngx_http_idempotency_settle_end(ngx_http_idempotency_ctx_t *ctx)
+{
+    int  status;
+
+    ctx->store_time = (ngx_msec_t) idem_guard_store_ms(ctx->guard);
+    ctx->state = NGX_HTTP_IDEMPOTENCY_PASSING;
+
+    ngx_http_idempotency_set_result(ctx);
 
     status = idem_guard_settled_status(ctx->guard);
 
