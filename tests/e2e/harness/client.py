@@ -181,6 +181,8 @@ class Http2:
             room = min(self.h2.local_flow_control_window(stream), self.h2.max_outbound_frame_size)
             if room == 0:
                 self.flush()
+                if self._was_answered(stream):
+                    return  # without the rest of the body
                 self._receive()
                 continue
             self.h2.send_data(stream, body[sent:sent + room])
@@ -188,6 +190,10 @@ class Http2:
         if end:
             self.h2.send_data(stream, b"", end_stream=True)
         self.flush()
+
+    def _was_answered(self, stream):
+        ends = (h2.events.StreamEnded, h2.events.StreamReset)
+        return any(isinstance(event, ends) and event.stream_id == stream for event in self.events)
 
     def reset_stream(self, stream):
         self.h2.reset_stream(stream, error_code=8)
