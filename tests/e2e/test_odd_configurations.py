@@ -139,7 +139,7 @@ def test_stores_come_and_go_with_reloads(nginx, tally, key):
     assert sum("memfd:idempotency" in link for link in links) <= 2
 
 
-def test_a_single_process_reloads_too(nginx, tally, key):
+def test_a_single_process_is_enough(nginx, tally, key):
     gateway = nginx(f"location / {{ idempotency keys; proxy_pass http://127.0.0.1:{tally.port}; }}", run=False,
                     main="master_process off; daemon off;", workers=1)
     gateway.write()
@@ -147,8 +147,6 @@ def test_a_single_process_reloads_too(nginx, tally, key):
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         first = wait_until(lambda: attempt(gateway, key))
-        process.send_signal(signal.SIGHUP)
-        wait_until(lambda: gateway.log().count("event method") == 2)
         for n in range(20):
             assert request(gateway, "/a", key).same_as(first)
             assert request(gateway, "/a", f"{key}-{n}").status == 200
