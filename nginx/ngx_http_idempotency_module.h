@@ -5,8 +5,9 @@
  * One file for one concern:
  *
  *     ngx_http_idempotency_module.c      the module, its start and its end
- *     ngx_http_idempotency_conf.c        directives, defaults, inheritance
- *     ngx_http_idempotency_conf_key.c    the directives that take expressions
+ *     ngx_http_idempotency_directives.c  the directives, and what they accept
+ *     ngx_http_idempotency_expressions.c those that take expressions and pointers
+ *     ngx_http_idempotency_conf.c        defaults and inheritance
  *     ngx_http_idempotency_check.c       what a location is refused or warned for
  *     ngx_http_idempotency_store.c       stores: a cycle's memory, a worker's handle
  *     ngx_http_idempotency_loop.c        nginx's events as a struct idem_loop
@@ -221,16 +222,18 @@ typedef struct {
 
 extern ngx_module_t  ngx_http_idempotency_module;
 
-/* conf: the directives, and what they set */
+/* directives */
 
 extern ngx_command_t  ngx_http_idempotency_commands[];
+
+/* conf */
 
 void *ngx_http_idempotency_create_main_conf(ngx_conf_t *cf);
 void *ngx_http_idempotency_create_loc_conf(ngx_conf_t *cf);
 char *ngx_http_idempotency_merge_loc_conf(ngx_conf_t *cf, void *parent,
     void *child);
 
-/* key: idempotency_key and its rules */
+/* expressions */
 
 char *ngx_http_idempotency_set_key(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
@@ -238,6 +241,12 @@ char *ngx_http_idempotency_set_key_length(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_idempotency_set_fingerprint_body(ngx_conf_t *cf,
     ngx_command_t *cmd, void *conf);
+char *ngx_http_idempotency_set_scope(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_idempotency_set_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+ngx_http_complex_value_t *ngx_http_idempotency_compile(ngx_conf_t *cf,
+    ngx_str_t *text);
 ngx_http_idempotency_key_t *ngx_http_idempotency_compile_key(ngx_conf_t *cf,
     ngx_str_t *text);
 

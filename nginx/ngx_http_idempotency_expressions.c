@@ -1,6 +1,7 @@
 
 /*
- * The directives that say where a key is, and which members of a body count.
+ * The directives that take expressions and pointers: where a key is, whose it
+ * is, and what makes two requests the same.
  */
 
 
@@ -195,6 +196,92 @@ ngx_http_idempotency_set_key_length(ngx_conf_t *cf, ngx_command_t *cmd,
     lcf->key_max = max;
 
     return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_idempotency_set_scope(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_idempotency_loc_conf_t *lcf = conf;
+
+    ngx_str_t  *value;
+
+    if (lcf->scope != NGX_CONF_UNSET_PTR) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (cf->args->nelts == 3) {
+
+        if (ngx_strcmp(value[2].data, "required") != 0) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "invalid value \"%V\" in "
+                               "\"idempotency_scope\" directive, it must be "
+                               "\"required\" after an expression, or nothing",
+                               &value[2]);
+            return NGX_CONF_ERROR;
+        }
+
+        lcf->scope_required = 1;
+    }
+
+    if (ngx_http_script_variables_count(&value[1]) == 0) {
+        ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
+                           "constant value \"%V\" in \"idempotency_scope\" "
+                           "directive: all callers share their keys, and who "
+                           "knows another's key can get its response",
+                           &value[1]);
+    }
+
+    lcf->scope = ngx_http_idempotency_compile(cf, &value[1]);
+
+    return lcf->scope ? NGX_CONF_OK : NGX_CONF_ERROR;
+}
+
+
+char *
+ngx_http_idempotency_set_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf)
+{
+    ngx_http_idempotency_loc_conf_t *lcf = conf;
+
+    ngx_str_t  *value;
+
+    if (lcf->fingerprint != NGX_CONF_UNSET_PTR) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    lcf->fingerprint = ngx_http_idempotency_compile(cf, &value[1]);
+
+    return lcf->fingerprint ? NGX_CONF_OK : NGX_CONF_ERROR;
+}
+
+
+ngx_http_complex_value_t *
+ngx_http_idempotency_compile(ngx_conf_t *cf, ngx_str_t *text)
+{
+    ngx_http_complex_value_t          *cv;
+    ngx_http_compile_complex_value_t   ccv;
+
+    cv = ngx_palloc(cf->pool, sizeof(ngx_http_complex_value_t));
+    if (cv == NULL) {
+        return NULL;
+    }
+
+    ngx_memzero(&ccv, sizeof(ngx_http_compile_complex_value_t));
+
+    ccv.cf = cf;
+    ccv.value = text;
+    ccv.complex_value = cv;
+
+    if (ngx_http_compile_complex_value(&ccv) != NGX_OK) {
+        return NULL;
+    }
+
+    return cv;
 }
 
 
