@@ -18,7 +18,8 @@
  *     ngx_http_idempotency_capture.c     the response, held until it is stored
  *     ngx_http_idempotency_outcome.c     what became of the request
  *     ngx_http_idempotency_record.c      a response as the store keeps it
- *     ngx_http_idempotency_answer.c      replays and problem documents
+ *     ngx_http_idempotency_answer.c      problem documents
+ *     ngx_http_idempotency_replay.c      the response of an earlier execution
  */
 
 #ifndef _NGX_HTTP_IDEMPOTENCY_MODULE_H_INCLUDED_
@@ -311,10 +312,23 @@ void ngx_http_idempotency_settled(struct idem_guard *guard, void *host);
 u_char *ngx_http_idempotency_record(ngx_http_request_t *r,
     ngx_http_idempotency_ctx_t *ctx, size_t *len);
 
-/* answer: replays and problem documents */
+/* replay: the response of an earlier execution */
 
 ngx_int_t ngx_http_idempotency_replay(ngx_http_request_t *r,
     ngx_http_idempotency_ctx_t *ctx);
+
+/* answer: problem documents, and what a replay shares with them */
+
+ngx_int_t ngx_http_idempotency_answer(ngx_http_request_t *r,
+    ngx_http_idempotency_ctx_t *ctx, ngx_http_idempotency_result_e result,
+    const struct idem_problem *problem);
+ngx_table_elt_t *ngx_http_idempotency_push(ngx_http_request_t *r,
+    ngx_list_t *list, u_char *name, size_t name_len, u_char *value,
+    size_t value_len);
+ngx_chain_t *ngx_http_idempotency_chain(ngx_http_request_t *r,
+    u_char *data, size_t len);
+ngx_int_t ngx_http_idempotency_send_all(ngx_http_request_t *r,
+    ngx_chain_t *out);
 ngx_int_t ngx_http_idempotency_refuse(ngx_http_request_t *r,
     ngx_http_idempotency_ctx_t *ctx, ngx_http_idempotency_result_e result,
     enum idem_problem_code code, const char *detail);
