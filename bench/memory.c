@@ -132,7 +132,7 @@ make_fingerprint(void)
 {
 	static const struct idem_body_rules raw = {.mode = IDEM_BODY_RAW};
 	static const char text[] = "{\"amount\":1000,\"currency\":\"EUR\"}";
-	struct idem_fingerprint fingerprint;
+	struct idem_fingerprint fingerprint = {{0}};
 	struct idem_body *body;
 	int rc = idem_body_new(&raw, &body);
 
