@@ -49,4 +49,4 @@ install: build
 	DESTDIR=$(DESTDIR) $(MESON) install -C $(BUILD) --no-rebuild
 
 clean:
-	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-clang
+	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan build-clang build-gcc-lint
