@@ -212,7 +212,13 @@ claim_more_payload(struct patient *patient)
 static void
 hide_the_end(struct patient *patient)
 {
-	patient->bucket->until_s += 10000;
+	patient->bucket->until += 10000;
+}
+
+static void
+hide_from_the_filter(struct patient *patient)
+{
+	patient->bucket->filter = 0;
 }
 
 static struct patient
@@ -234,8 +240,8 @@ static void
 the_checker_sees_damage(void **state)
 {
 	static void (*const damages[])(struct patient *) = {
-		lose_a_block,       share_a_block, count_wrongly, put_into_the_wrong_bucket,
-		claim_more_payload, hide_the_end,
+		lose_a_block,       share_a_block, count_wrongly,        put_into_the_wrong_bucket,
+		claim_more_payload, hide_the_end,  hide_from_the_filter,
 	};
 	struct request request = actor_request(1, 1000, 1000);
 

@@ -15,6 +15,7 @@ idem_memory_place(const struct memory_store *store, const struct idem_id *id)
 	place.shard = &store->region->shards[low % SHARD_COUNT];
 	place.bucket = bucket_of(store, place.shard,
 	                         (uint32_t)((uint64_t)high * store->region->buckets_per_shard >> 32));
+	place.filter = 1u << (low / SHARD_COUNT % 8);
 	return place;
 }
 
@@ -24,6 +25,8 @@ idem_memory_find(const struct memory_store *store, const struct place *place, co
 {
 	uint32_t *link = &place->bucket->first;
 
+	if ((place->bucket->filter & place->filter) == 0)
+		return 0;
 	while (*link != 0) {
 		struct first_half *cell = &block_at(store, *link)->first;
 
@@ -118,13 +121,11 @@ idem_memory_remove(struct memory_store *store, struct shard *shard, uint32_t *li
 /* ---- writing ---- */
 
 uint32_t
-idem_memory_until_s(const struct memory_store *store, uint64_t stamp_ms, uint64_t retain_ms)
+idem_memory_until(uint64_t stamp_ms, uint64_t retain_ms)
 {
-	uint64_t age_ms = stamp_ms > store->region->epoch_ms ? stamp_ms - store->region->epoch_ms : 0;
+	uint64_t until = stamp_ms / UNTIL_UNIT_MS + retain_ms / UNTIL_UNIT_MS;
 
-	if (retain_ms / 1000 >= NO_EXPIRY - 1 || age_ms / 1000 + retain_ms / 1000 >= NO_EXPIRY - 1)
-		return NO_EXPIRY - 1;
-	return (uint32_t)((age_ms + retain_ms) / 1000);
+	return until < UNTIL_MAX ? (uint32_t)until : UNTIL_MAX;
 }
 
 static void
@@ -194,11 +195,17 @@ void
 idem_memory_write(struct memory_store *store, const struct place *place, uint32_t number,
                   const struct idem_io *io, uint64_t now_ms)
 {
-	uint32_t until = idem_memory_until_s(store, now_ms, io->write.retain_ms);
+	struct bucket *bucket = place->bucket;
+	uint32_t until = idem_memory_until(now_ms, io->write.retain_ms);
 
-	/* A lower bound that is too low costs one look; one that is too high would hide a cell. */
-	if (place->bucket->first == 0 || until < place->bucket->until_s)
-		place->bucket->until_s = until;
+	/* Before the cell is there: too cautious costs one look, too late would hide the cell. */
+	if (bucket->first == 0) {
+		bucket->until = UNTIL_MAX;
+		bucket->filter = 0;
+	}
+	if (until < bucket->until)
+		bucket->until = until & UNTIL_MAX;
+	bucket->filter |= place->filter & 0xff;
 	if (number == 0)
 		write_new(store, place, io, now_ms);
 	else

@@ -25,7 +25,7 @@
 #include <idem/memory.h>
 
 #define IDEM_MEMORY_MAGIC "idem-mem"
-#define IDEM_MEMORY_VERSION 1
+#define IDEM_MEMORY_VERSION 2
 
 #define BLOCK_BYTES 64
 #define BLOCK_PAYLOAD (BLOCK_BYTES - sizeof(uint32_t))
@@ -33,7 +33,10 @@
 #define BYTES_PER_BUCKET 512
 #define JOURNAL_ENTRIES 16
 #define WAKE_SLOTS 64
-#define NO_EXPIRY UINT32_MAX
+
+/* Ends of cells are counted in these from the clock's zero; the last one stands for all beyond: 8 years. */
+#define UNTIL_UNIT_MS 16000
+#define UNTIL_MAX ((1u << 24) - 1)
 
 struct first_half {
 	uint32_t next;   /* in its bucket */
@@ -83,9 +86,14 @@ struct lock {
 	struct saved saved[JOURNAL_ENTRIES];
 };
 
+/*
+ * What is known of a bucket's cells without a look at them, so that most new keys
+ * and most sweeps touch this line of memory alone.  Both may be too cautious, never wrong.
+ */
 struct bucket {
 	uint32_t first;
-	uint32_t until_s; /* no cell here is over before; seconds since the region's epoch */
+	uint32_t until : 24; /* no cell here is over before */
+	uint32_t filter : 8; /* a cell whose bit is not set is not here */
 };
 
 struct shard {
@@ -109,7 +117,6 @@ struct region {
 	uint32_t buckets_per_shard;
 	uint64_t len;
 	uint64_t block_count;
-	uint64_t epoch_ms;
 	uint64_t buckets_at, blocks_at; /* offsets */
 	uint8_t uuid[16];
 	char name[64];
@@ -156,6 +163,7 @@ bucket_of(const struct memory_store *store, const struct shard *shard, uint32_t 
 struct place {
 	struct shard *shard;
 	struct bucket *bucket;
+	uint32_t filter; /* its bit */
 };
 
 struct place idem_memory_place(const struct memory_store *store, const struct idem_id *id);
@@ -194,8 +202,8 @@ int idem_memory_give_back(struct memory_store *store, struct shard *shard) IDEM_
 uint32_t idem_memory_find(const struct memory_store *store, const struct place *place,
                           const struct idem_id *id, uint32_t **ret_link);
 bool idem_memory_is_over(const struct first_half *cell, uint64_t now_ms);
-/* When a cell is over, in the seconds that buckets count in; never too late. */
-uint32_t idem_memory_until_s(const struct memory_store *store, uint64_t stamp_ms, uint64_t retain_ms);
+/* When a cell is over, as buckets count; never too late. */
+uint32_t idem_memory_until(uint64_t stamp_ms, uint64_t retain_ms);
 /* Takes the cell out of its bucket and puts its blocks on the shard's garbage. */
 void idem_memory_remove(struct memory_store *store, struct shard *shard, uint32_t *link);
 /* Writes a cell: a new one if number is 0.  Its blocks hang on shard->grabbed. */

@@ -2,18 +2,11 @@
  * Expiry.  Each write moves a hand over a few more buckets and removes what is
  * over there, so that the work per request does not grow with what is stored.
  * A bucket knows when its first cell is over; eight of them share a cache line.
+ * A look at a bucket also forgets what its filter says of cells that are gone.
  */
 #include "layout.h"
 
 #define BUCKETS_PER_LINE 8
-
-static uint32_t
-now_s(const struct memory_store *store, uint64_t now_ms)
-{
-	uint64_t age = now_ms > store->region->epoch_ms ? (now_ms - store->region->epoch_ms) / 1000 : 0;
-
-	return age < NO_EXPIRY - 1 ? (uint32_t)age : NO_EXPIRY - 1;
-}
 
 /* False: max_removed was reached before the end of the bucket. */
 static bool
@@ -21,15 +14,16 @@ sweep_bucket(struct memory_store *store, struct shard *shard, struct bucket *buc
              unsigned *removed, unsigned max_removed)
 {
 	uint32_t *link = &bucket->first;
-	uint32_t until = NO_EXPIRY;
+	uint32_t until = UNTIL_MAX, filter = 0;
 
 	while (*link != 0) {
 		struct first_half *cell = &block_at(store, *link)->first;
 
 		if (!idem_memory_is_over(cell, now_ms)) {
-			uint32_t cell_until = idem_memory_until_s(store, cell->stamp_ms, cell->retain_ms);
+			uint32_t cell_until = idem_memory_until(cell->stamp_ms, cell->retain_ms);
 
 			until = cell_until < until ? cell_until : until;
+			filter |= idem_memory_place(store, &cell->id).filter;
 			link = &cell->next;
 			continue;
 		}
@@ -38,7 +32,8 @@ sweep_bucket(struct memory_store *store, struct shard *shard, struct bucket *buc
 		(*removed)++;
 		idem_memory_remove(store, shard, link);
 	}
-	bucket->until_s = until;
+	bucket->until = until & UNTIL_MAX;
+	bucket->filter = filter & 0xff;
 	return true;
 }
 
@@ -46,13 +41,13 @@ void
 idem_memory_sweep(struct memory_store *store, struct shard *shard, uint64_t now_ms, unsigned lines,
                   unsigned max_removed)
 {
-	uint32_t count = store->region->buckets_per_shard, now = now_s(store, now_ms);
+	uint32_t count = store->region->buckets_per_shard, now = idem_memory_until(now_ms, 0);
 	unsigned removed = 0;
 
 	for (unsigned i = 0; i < lines * BUCKETS_PER_LINE && i < count; i++) {
 		struct bucket *bucket = bucket_of(store, shard, shard->hand);
 
-		if (bucket->first != 0 && bucket->until_s <= now &&
+		if (bucket->first != 0 && bucket->until <= now &&
 		    !sweep_bucket(store, shard, bucket, now_ms, &removed, max_removed))
 			return;
 		shard->hand = shard->hand + 1 < count ? shard->hand + 1 : 0;

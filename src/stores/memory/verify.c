@@ -68,14 +68,15 @@ check_cell(struct audit *audit, const struct shard *shard, const struct bucket *
 {
 	const struct first_half *first = &block_at(audit->store, number)->first;
 	struct place place = idem_memory_place(audit->store, &first->id);
-	uint32_t until_s = idem_memory_until_s(audit->store, first->stamp_ms, first->retain_ms);
 
 	if (place.shard != shard || place.bucket != bucket)
 		blame(audit, "cell %u is in the wrong bucket", number);
 	if (first->state < IDEM_LOCKED || first->state > IDEM_DOUBT)
 		blame(audit, "cell %u has no state", number);
-	if (until_s < bucket->until_s)
+	if (idem_memory_until(first->stamp_ms, first->retain_ms) < bucket->until)
 		blame(audit, "cell %u is over before its bucket says so", number);
+	if ((bucket->filter & place.filter) == 0)
+		blame(audit, "cell %u is not in its bucket's filter", number);
 	if (!meet(audit, first->second, "a cell's second half"))
 		return;
 	if (idem_tag_is_zero(&block_at(audit->store, first->second)->second.tag))
