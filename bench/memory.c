@@ -183,24 +183,49 @@ fill(struct region *region, unsigned long records, const uint8_t *record, size_t
 	}
 }
 
-/* Nanoseconds for a claim of a new key: the whole of it, and its swap alone. */
+/* A key that nobody has used, not even for a moment. */
+static unsigned long
+new_key(void)
+{
+	static unsigned long last = (unsigned long)1 << 40;
+
+	return ++last;
+}
+
 static void
-time_claims(struct region *region, double *ret_whole, double *ret_cas)
+release_all(struct region *region, const struct idem_op *ops)
+{
+	for (unsigned i = 0; i < BATCH; i++)
+		settle(region, IDEM_RELEASE, &ops[i], NULL, 0);
+}
+
+/* Nanoseconds for a claim of a new key. */
+static double
+time_claims(struct region *region)
+{
+	static struct idem_op ops[BATCH];
+	double begin = now(), end;
+
+	for (unsigned i = 0; i < BATCH; i++)
+		ops[i] = claim(region, new_key());
+	end = now();
+	release_all(region, ops);
+	return (end - begin) / BATCH * 1e9;
+}
+
+/* Nanoseconds for the swap in a claim of a new key, alone. */
+static double
+time_swaps(struct region *region)
 {
 	static struct idem_op ops[BATCH];
 	static struct idem_io ios[BATCH];
-	double begin = now();
+	double begin, end;
 
-	for (unsigned i = 0; i < BATCH; i++)
-		ops[i] = claim(region, (unsigned long)1 << 40 | i);
-	*ret_whole = (now() - begin) / BATCH * 1e9;
-	for (unsigned i = 0; i < BATCH; i++)
-		settle(region, IDEM_RELEASE, &ops[i], NULL, 0);
 	for (unsigned i = 0; i < BATCH; i++) {
-		struct idem_fingerprint fingerprint = ops[i].fingerprint;
+		struct idem_id id = make_id(new_key());
 
-		ops[i] = make_op(IDEM_CLAIM, &ops[i].id);
-		ops[i].fingerprint = fingerprint;
+		ops[i] = make_op(IDEM_CLAIM, &id);
+		ops[i].fingerprint = make_fingerprint();
 		memset(&ios[i], 0, sizeof ios[i]);
 		if (!idem_step(&ops[i], NULL, &ios[i]))
 			die("step", ops[i].status);
@@ -209,12 +234,12 @@ time_claims(struct region *region, double *ret_whole, double *ret_cas)
 	for (unsigned i = 0; i < BATCH; i++)
 		if (region->store->ops->cas(region->store, &ios[i]) != IDEM_OK || !ios[i].applied)
 			die("cas", ios[i].status);
-	*ret_cas = (now() - begin) / BATCH * 1e9;
-	for (unsigned i = 0; i < BATCH; i++) {
+	end = now();
+	for (unsigned i = 0; i < BATCH; i++)
 		if (idem_step(&ops[i], &ios[i], &ios[i]))
 			die("step", IDEM_E_CORRUPT);
-		settle(region, IDEM_RELEASE, &ops[i], NULL, 0);
-	}
+	release_all(region, ops);
+	return (end - begin) / BATCH * 1e9;
 }
 
 /* Nanoseconds for a replay of a random record. */
@@ -274,7 +299,8 @@ main(int argc, char **argv)
 		for (int i = 0; i < 2; i++) {
 			int r = (round + i) % 2;
 
-			time_claims(&regions[r], &whole[r][round], &cas[r][round]);
+			whole[r][round] = time_claims(&regions[r]);
+			cas[r][round] = time_swaps(&regions[r]);
 			replay[r][round] = time_replays(&regions[r]);
 		}
 		ratios[0][round] = whole[1][round] / whole[0][round];
