@@ -45,9 +45,17 @@ http {{
 """
 
 
+def free_ports(count):
+    """Different ones, because all are held until the last one is found."""
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [listener.getsockname()[1] for listener in listeners]
+    for listener in listeners:
+        listener.close()
+    return ports
+
+
 def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+    return free_ports(1)[0]
 
 
 class Gateway:
@@ -58,8 +66,7 @@ class Gateway:
         self.dir = str(directory)
         self.parts = {"server": server, "http": http, "workers": workers, "main": main, "modules": modules,
                       "shutdown": shutdown}
-        self.port = free_port()
-        self.port2 = free_port()
+        self.port, self.port2 = free_ports(2)
         self.allowed_alerts = []
         self.running = False
 
@@ -85,9 +92,15 @@ class Gateway:
 
     def start(self):
         """As in production: nginx goes into the background, so that a binary upgrade is allowed."""
-        self.write()
-        with open(self.path("stderr"), "wb") as stderr:
-            code = subprocess.call(self.command(), stdout=subprocess.DEVNULL, stderr=stderr)
+        for _ in range(5):
+            self.write()
+            with open(self.path("stderr"), "wb") as stderr:
+                code = subprocess.call(self.command(), stdout=subprocess.DEVNULL, stderr=stderr)
+            if code == 0 or "Address already in use" not in self.read("stderr"):
+                break
+            # somebody took a port between its finding and its use
+            self.port, self.port2 = free_ports(2)
+            os.unlink(self.path("error.log"))
         if code != 0:
             raise AssertionError("nginx did not start: " + self.read("stderr") + self.read("error.log"))
         self.running = True
