@@ -287,6 +287,8 @@ static void
 begin_anew(struct stage *stage)
 {
 	assert_true(memory_world_format(&stage->world));
+	/* So that the same key lies in the same place, and the mix has the same points, each time. */
+	((struct region *)stage->world.region)->secret = 0x9e3779b97f4a7c15;
 	memset(stage->promises, 0, KEYS * sizeof *stage->promises);
 }
 

@@ -200,7 +200,8 @@ count_wrongly(struct patient *patient)
 static void
 put_into_the_wrong_bucket(struct patient *patient)
 {
-	patient->first->first.id.b[IDEM_ID_LEN / 2] ^= 1;
+	/* The highest bit of what places a cell, whatever the secret is. */
+	patient->first->first.id.b[IDEM_ID_LEN / 2 + 7] ^= 0x80;
 }
 
 static void

@@ -7,15 +7,16 @@ struct place
 idem_memory_place(const struct memory_store *store, const struct idem_id *id)
 {
 	struct place place;
-	uint32_t high, low;
+	uint64_t key, bucket;
 
 	/* The second half of an id is the key's, and differs where scopes do not. */
-	memcpy(&low, id->b + IDEM_ID_LEN / 2, sizeof low);
-	memcpy(&high, id->b + IDEM_ID_LEN / 2 + sizeof low, sizeof high);
-	place.shard = &store->region->shards[low % SHARD_COUNT];
-	place.bucket = bucket_of(store, place.shard,
-	                         (uint32_t)((uint64_t)high * store->region->buckets_per_shard >> 32));
-	place.filter = 1u << (low / SHARD_COUNT % 8);
+	memcpy(&key, id->b + IDEM_ID_LEN / 2, sizeof key);
+	/* Clients choose keys, and could seek some that meet in one bucket, if it were known which do. */
+	key *= store->region->secret;
+	bucket = (key << SHARD_BITS >> 32) * store->region->buckets_per_shard >> 32;
+	place.shard = &store->region->shards[key >> (64 - SHARD_BITS)];
+	place.bucket = bucket_of(store, place.shard, (uint32_t)bucket);
+	place.filter = 1u << (key >> 20 & 7);
 	return place;
 }
 

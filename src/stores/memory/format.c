@@ -53,8 +53,11 @@ idem_memory_format(void *memory, size_t len, struct idem_bytes name)
 	*region = plan;
 	memset((char *)memory + region->buckets_at, 0, (size_t)(region->blocks_at - region->buckets_at));
 	rc = idem_random(NULL, region->uuid, sizeof region->uuid);
+	if (rc == IDEM_OK)
+		rc = idem_random(NULL, &region->secret, sizeof region->secret);
 	if (rc != IDEM_OK)
 		return rc;
+	region->secret |= 1; /* odd numbers lose no bit of what they multiply */
 	memcpy(region->name, name.data, name.len);
 	region->version = IDEM_MEMORY_VERSION;
 	region->pool.fresh = 1;

@@ -25,11 +25,12 @@
 #include <idem/memory.h>
 
 #define IDEM_MEMORY_MAGIC "idem-mem"
-#define IDEM_MEMORY_VERSION 2
+#define IDEM_MEMORY_VERSION 3
 
 #define BLOCK_BYTES 64
 #define BLOCK_PAYLOAD (BLOCK_BYTES - sizeof(uint32_t))
-#define SHARD_COUNT 64
+#define SHARD_BITS 6
+#define SHARD_COUNT (1 << SHARD_BITS)
 #define BYTES_PER_BUCKET 512
 #define JOURNAL_ENTRIES 16
 #define WAKE_SLOTS 64
@@ -119,6 +120,7 @@ struct region {
 	uint64_t block_count;
 	uint64_t buckets_at, blocks_at; /* offsets */
 	uint8_t uuid[16];
+	uint64_t secret; /* odd; by it keys are spread over shards and buckets */
 	char name[64];
 	struct pool pool;
 	struct shard shards[SHARD_COUNT];
