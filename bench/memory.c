@@ -103,15 +103,32 @@ perform(struct region *region, struct idem_op *op)
 	}
 }
 
+/* As a guard gets its tags: the source is asked once for many. */
+static struct idem_tag
+make_tag(void)
+{
+	static struct idem_tag tags[32];
+	static size_t left;
+
+	if (left == 0) {
+		int rc = idem_random(NULL, tags, sizeof tags);
+
+		if (rc != IDEM_OK)
+			die("random", rc);
+		left = sizeof tags / sizeof *tags;
+	}
+	return tags[--left];
+}
+
 static struct idem_op
 make_op(enum idem_verb verb, const struct idem_id *id)
 {
-	struct idem_op op = {.verb = verb, .policy = {60000, 86400000, false}, .id = *id};
-	int rc = idem_random(NULL, op.fresh.b, sizeof op.fresh.b);
-
-	if (rc != IDEM_OK)
-		die("random", rc);
-	return op;
+	return (struct idem_op){
+		.verb = verb,
+		.policy = {60000, 86400000, false},
+		.id = *id,
+		.fresh = make_tag(),
+	};
 }
 
 static struct idem_id
