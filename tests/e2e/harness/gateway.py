@@ -188,10 +188,10 @@ def children(pid):
 
 
 def rss_bytes(pid):
-    """Memory of the process that nobody shares."""
+    """Memory of the process alone. Pages of a store are shared, also those that only it has touched so far."""
     with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as text:
         for line in text:
-            if line.startswith("Private_Dirty:"):
+            if line.startswith("Anonymous:"):
                 return int(line.split()[1]) * 1024
     return 0
 
