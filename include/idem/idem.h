@@ -3,8 +3,8 @@
  *
  * Read in this order: types.h (results), guard.h (the life of a request),
  * key.h and fingerprint.h (what goes in), response.h, outcome.h and problem.h
- * (what comes out), then the header of a store: memory.h.  Those who write a store
- * read store.h and step.h; those who bring their own event loop read loop.h.
+ * (what comes out), then the header of a store: lmdb.h or memory.h.  Those who write a
+ * store read store.h and step.h; those who bring their own event loop read loop.h.
  */
 #ifndef IDEM_IDEM_H
 #define IDEM_IDEM_H
@@ -12,6 +12,7 @@
 #include <idem/fingerprint.h>
 #include <idem/guard.h>
 #include <idem/key.h>
+#include <idem/lmdb.h>
 #include <idem/loop.h>
 #include <idem/memory.h>
 #include <idem/outcome.h>

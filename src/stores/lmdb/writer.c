@@ -1,0 +1,326 @@
+/*
+ * The writer: one thread for each environment, which takes what is queued, writes it in one transaction, and
+ * sends the answers back.  While it waits for the disk, the next batch gathers.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "layout.h"
+
+#define BATCH_OPS 512
+#define BATCH_BYTES ((size_t)4 << 20)
+
+#define TICK_MS 1000
+/* Between two steps of a sweep; others, in other processes too, have a turn. */
+#define SWEEP_PAUSE_MS 1
+#define REPAIR_EVERY_MS 500
+#define REPORT_EVERY_MS 60000
+
+/* ---- lists ---- */
+
+void
+idem_lmdb_list_init(struct op_list *list)
+{
+	*list = (struct op_list){0};
+	list->last = &list->first;
+}
+
+void
+idem_lmdb_list_add(struct op_list *list, struct op *op)
+{
+	op->next = NULL;
+	*list->last = op;
+	list->last = &op->next;
+	list->count++;
+	list->bytes += op->write.payload.len;
+}
+
+struct op *
+idem_lmdb_list_take(struct op_list *list)
+{
+	struct op *op = list->first;
+
+	if (op == NULL)
+		return NULL;
+	list->first = op->next;
+	if (list->first == NULL)
+		list->last = &list->first;
+	list->count--;
+	list->bytes -= op->write.payload.len;
+	return op;
+}
+
+void
+idem_lmdb_op_free(struct op *op)
+{
+	free(op->seen_payload);
+	free(op);
+}
+
+/* ---- reports ---- */
+
+static void
+say(struct lmdb_env *env, const char *sentence)
+{
+	(void)snprintf(env->report, sizeof env->report, "%s", sentence);
+	atomic_fetch_add(&env->report_count, 1);
+}
+
+void
+idem_lmdb_report(struct lmdb_env *env, enum trouble kind, const char *sentence)
+{
+	uint64_t now_ms = idem_lmdb_uptime_ms();
+
+	(void)pthread_mutex_lock(&env->lock);
+	if (env->reported_ms[kind] == 0 || now_ms - env->reported_ms[kind] >= REPORT_EVERY_MS) {
+		env->reported_ms[kind] = now_ms;
+		env->trouble = kind;
+		say(env, sentence);
+	}
+	(void)pthread_mutex_unlock(&env->lock);
+}
+
+void
+idem_lmdb_recovered(struct lmdb_env *env, enum trouble kind)
+{
+	char sentence[WHY_MAX];
+
+	(void)pthread_mutex_lock(&env->lock);
+	if (env->trouble == kind) {
+		env->trouble = TROUBLE_NONE;
+		(void)snprintf(sentence, sizeof sentence, "%s: the store works again", env->path);
+		say(env, sentence);
+	}
+	(void)pthread_mutex_unlock(&env->lock);
+}
+
+/* ---- answers ---- */
+
+static void
+free_store(struct lmdb_store *store)
+{
+	if (store->closed && store->pending == 0)
+		free(store);
+}
+
+/* Gives an answer to the handle's thread.  The lock is held. */
+static void
+deliver(struct op *op)
+{
+	struct lmdb_store *store = op->store;
+	uint64_t one = 1;
+
+	store->pending--;
+	if (store->closed) {
+		idem_lmdb_op_free(op);
+		free_store(store);
+		return;
+	}
+	/* A counter that is set already, and so cannot take more, rings too. */
+	if (store->done.first == NULL && write(store->bell.fd, &one, sizeof one) != (ssize_t)sizeof one)
+		(void)errno;
+	idem_lmdb_list_add(&store->done, op);
+}
+
+static bool
+is_renewal(const struct op *op)
+{
+	return op->write.state == IDEM_LOCKED && idem_tag_same_owner(&op->write.tag, &op->expect);
+}
+
+/* Everything that is as durable as it must be. */
+static void
+answer_held(struct lmdb_env *env)
+{
+	uint64_t durable = env->sync == IDEM_LMDB_SYNC_PROCESS ? UINT64_MAX : atomic_load(&env->run->durable);
+	struct op_list later, now;
+	struct op *op;
+
+	idem_lmdb_list_init(&later);
+	idem_lmdb_list_init(&now);
+	while ((op = idem_lmdb_list_take(&env->held)) != NULL)
+		idem_lmdb_list_add(op->commit <= durable ? &now : &later, op);
+	while ((op = idem_lmdb_list_take(&later)) != NULL)
+		idem_lmdb_list_add(&env->held, op);
+	for (op = now.first; op != NULL; op = op->next)
+		if (op->applied && !is_renewal(op))
+			idem_wake_ring(&env->run->board, env->ring_fd, &op->id);
+	(void)pthread_mutex_lock(&env->lock);
+	while ((op = idem_lmdb_list_take(&now)) != NULL)
+		deliver(op);
+	(void)pthread_mutex_unlock(&env->lock);
+}
+
+/* Nobody else will sync soon what the held answers tell of. */
+static void
+sync_held(struct lmdb_env *env)
+{
+	char why[WHY_MAX];
+	int rc;
+
+	if (env->held.first == NULL || atomic_load(&env->status) != IDEM_OK)
+		return;
+	rc = mdb_env_sync(env->mdb, 1);
+	if (rc == 0) {
+		uint64_t newest = env->last_commit;
+
+		for (const struct op *op = env->held.first; op != NULL; op = op->next)
+			newest = op->commit > newest ? op->commit : newest;
+		idem_lmdb_raise_durable(env, newest);
+		return;
+	}
+	atomic_store(&env->run->suspect, 1);
+	(void)idem_lmdb_why(why, sizeof why, env->path, "data.mdb", rc);
+	idem_lmdb_report(env, TROUBLE_WRITE, why);
+	idem_lmdb_fail_held(env);
+}
+
+/* ---- the loop ---- */
+
+static struct timespec
+after_ms(uint64_t ms)
+{
+	struct timespec time;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &time);
+	time.tv_sec += (time_t)(ms / 1000);
+	time.tv_nsec += (long)(ms % 1000) * 1000000;
+	if (time.tv_nsec >= 1000000000) {
+		time.tv_sec++;
+		time.tv_nsec -= 1000000000;
+	}
+	return time;
+}
+
+/* Waits for work.  False: the end, and nothing is left. */
+static bool
+take_batch(struct lmdb_env *env, struct op **ops, size_t *ret_count)
+{
+	struct timespec until = after_ms(env->due ? SWEEP_PAUSE_MS : TICK_MS);
+	size_t bytes = 0;
+	bool more;
+
+	*ret_count = 0;
+	(void)pthread_mutex_lock(&env->lock);
+	while (env->queue.first == NULL && !env->stopping)
+		if (pthread_cond_timedwait(&env->wanted, &env->lock, &until) == ETIMEDOUT)
+			break;
+	while (env->queue.first != NULL && *ret_count < BATCH_OPS && bytes < BATCH_BYTES) {
+		bytes += env->queue.first->write.payload.len;
+		ops[(*ret_count)++] = idem_lmdb_list_take(&env->queue);
+	}
+	more = *ret_count > 0 || !env->stopping;
+	(void)pthread_mutex_unlock(&env->lock);
+	return more;
+}
+
+static bool
+queue_is_empty(struct lmdb_env *env)
+{
+	bool empty;
+
+	(void)pthread_mutex_lock(&env->lock);
+	empty = env->queue.first == NULL;
+	(void)pthread_mutex_unlock(&env->lock);
+	return empty;
+}
+
+/* Closes what is broken and opens it again; it is not made anew. */
+static void
+repair(struct lmdb_env *env)
+{
+	uint64_t now_ms = idem_lmdb_uptime_ms();
+	char why[WHY_MAX] = "";
+	int rc;
+
+	if (env->repair_tried_ms != 0 && now_ms - env->repair_tried_ms < REPAIR_EVERY_MS)
+		return;
+	env->repair_tried_ms = now_ms;
+	(void)pthread_rwlock_wrlock(&env->gate);
+	idem_lmdb_env_close(env);
+	rc = idem_lmdb_env_open(env, false, why, sizeof why);
+	(void)pthread_rwlock_unlock(&env->gate);
+	if (rc == IDEM_OK)
+		idem_lmdb_recovered(env, TROUBLE_OPEN);
+	else
+		idem_lmdb_report(env, TROUBLE_OPEN, why);
+}
+
+static void
+fail_batch(struct op **ops, size_t count, int status)
+{
+	for (size_t i = 0; i < count; i++)
+		ops[i]->status = status;
+}
+
+/* With the gate held for reading. */
+static void
+work(struct lmdb_env *env, struct op **ops, size_t count)
+{
+	int dead, status = idem_lmdb_env_health(env);
+
+	if (status != IDEM_OK) {
+		idem_lmdb_env_fail(env, status);
+		idem_lmdb_fail_held(env);
+		fail_batch(ops, count, status);
+	} else if (count > 0) {
+		idem_lmdb_batch(env, ops, count);
+	} else {
+		/* A reader that was killed would keep pages from being used again. */
+		(void)mdb_reader_check(env->mdb, &dead);
+		idem_lmdb_tick(env);
+	}
+	for (size_t i = 0; i < count; i++)
+		idem_lmdb_list_add(&env->held, ops[i]);
+	answer_held(env);
+	if (env->held.first != NULL && queue_is_empty(env)) {
+		sync_held(env);
+		answer_held(env);
+	}
+}
+
+static void *
+write_all(void *data)
+{
+	struct lmdb_env *env = data;
+	struct op *ops[BATCH_OPS];
+	size_t count;
+
+	while (take_batch(env, ops, &count)) {
+		if (atomic_load(&env->status) != IDEM_OK)
+			repair(env);
+		(void)pthread_rwlock_rdlock(&env->gate);
+		work(env, ops, count);
+		(void)pthread_rwlock_unlock(&env->gate);
+	}
+	return NULL;
+}
+
+/* Signals are for the host's own threads. */
+int
+idem_lmdb_writer_start(struct lmdb_env *env)
+{
+	sigset_t all, before;
+	int rc;
+
+	(void)sigfillset(&all);
+	(void)pthread_sigmask(SIG_SETMASK, &all, &before);
+	rc = pthread_create(&env->writer, NULL, write_all, env);
+	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return rc == 0 ? IDEM_OK : IDEM_E_NOMEM;
+}
+
+void
+idem_lmdb_writer_stop(struct lmdb_env *env)
+{
+	(void)pthread_mutex_lock(&env->lock);
+	env->stopping = true;
+	(void)pthread_cond_signal(&env->wanted);
+	(void)pthread_mutex_unlock(&env->lock);
+	(void)pthread_join(env->writer, NULL);
+}
