@@ -9,7 +9,8 @@
  *     ngx_http_idempotency_expressions.c those that take expressions and pointers
  *     ngx_http_idempotency_conf.c        defaults and inheritance
  *     ngx_http_idempotency_check.c       what a location is refused or warned for
- *     ngx_http_idempotency_store.c       stores: a cycle's memory, a worker's handle
+ *     ngx_http_idempotency_store.c       "idempotency_store", and a worker's handle
+ *     ngx_http_idempotency_store_*.c     one kind of store each
  *     ngx_http_idempotency_loop.c        nginx's events as a struct idem_loop
  *     ngx_http_idempotency_variables.c   $idempotency_...
  *     ngx_http_idempotency_handler.c     the request flow up to the verdict
@@ -74,19 +75,34 @@ typedef enum {
 } ngx_http_idempotency_in_doubt_e;
 
 
+typedef struct ngx_http_idempotency_store_kind_s
+    ngx_http_idempotency_store_kind_t;
+
+
 /*
- * One "idempotency_store".  The region belongs to the cycle; env.store is
- * opened by each worker when it is first needed.
+ * One "idempotency_store".  env.store is opened by each worker when it is
+ * first needed.
  */
 typedef struct {
     ngx_str_t                        name;
     size_t                           size;
     ngx_msec_t                       timeout;
 
+    const ngx_http_idempotency_store_kind_t  *kind;
+
+    /* memory: a region that belongs to the cycle */
     ngx_fd_t                         fd;
     u_char                          *region;
 
+    /* lmdb */
+    ngx_str_t                        path;
+    enum idem_lmdb_sync              sync;
+    ngx_uint_t                       sync_set;
+
+    /* a worker's own */
     struct idem_guard_env            env;
+    int                              failure;  /* of the last opening */
+    ngx_msec_t                       failed;
 } ngx_http_idempotency_store_t;
 
 

@@ -1,54 +1,50 @@
 
 /*
- * Stores: the memory that belongs to a configuration cycle, and the handle by
- * which a worker uses it.
- *
- * The memory is a memfd and not one of nginx's zones.  A descriptor outlives a
- * reload, a replaced module, and the exec() of a new binary, and it is found
- * again by its name: keys are forgotten when nginx stops, and only then.
+ * "idempotency_store": its name, its URI, its options; and the handle by which
+ * a worker uses it.  What is particular to a kind of store has a file of its
+ * own, ngx_http_idempotency_store_KIND.c.
  */
 
 
 #include "ngx_http_idempotency_module.h"
-
-#include <sys/mman.h>
-
-
-#define NGX_HTTP_IDEMPOTENCY_DEFAULT_SIZE  (64 * 1024 * 1024)
-#define NGX_HTTP_IDEMPOTENCY_NAME_MAX      63
+#include "ngx_http_idempotency_store.h"
 
 
-typedef struct {
-    char        *scheme;
-    ngx_uint_t   built;
-} ngx_http_idempotency_scheme_t;
+/* A store that could not be opened is tried again after this time. */
+#define NGX_HTTP_IDEMPOTENCY_STORE_RETRY  500
 
 
 static char *ngx_http_idempotency_store_name(ngx_conf_t *cf,
     ngx_http_idempotency_main_conf_t *mcf, ngx_str_t *name);
+static char *ngx_http_idempotency_store_kind(ngx_conf_t *cf,
+    ngx_http_idempotency_store_t *store, ngx_str_t *uri);
 static char *ngx_http_idempotency_store_uri(ngx_conf_t *cf,
     ngx_http_idempotency_store_t *store, ngx_str_t *uri);
 static char *ngx_http_idempotency_store_option(ngx_conf_t *cf,
     ngx_http_idempotency_store_t *store, ngx_str_t *option);
-static ngx_fd_t ngx_http_idempotency_find_fd(ngx_conf_t *cf,
-    ngx_http_idempotency_store_t *store);
-static ngx_int_t ngx_http_idempotency_create_fd(ngx_conf_t *cf,
-    ngx_http_idempotency_store_t *store);
-static ngx_int_t ngx_http_idempotency_adopt_fd(ngx_conf_t *cf,
-    ngx_http_idempotency_store_t *store, ngx_fd_t fd);
-static ngx_int_t ngx_http_idempotency_map(ngx_conf_t *cf,
-    ngx_http_idempotency_store_t *store);
-static void ngx_http_idempotency_unmap(void *data);
+static ngx_int_t ngx_http_idempotency_store_size(ngx_conf_t *cf,
+    ngx_http_idempotency_store_t *store, ngx_str_t *option);
+static ngx_int_t ngx_http_idempotency_store_timeout(ngx_conf_t *cf,
+    ngx_http_idempotency_store_t *store, ngx_str_t *option);
 
 
-static ngx_http_idempotency_scheme_t  ngx_http_idempotency_schemes[] = {
-    { "memory:", 1 },
-    { "lmdb:", 0 },
-    { "redis:", 0 },
-    { "rediss:", 0 },
-    { "postgres:", 0 },
-    { "postgresql:", 0 },
-    { NULL, 0 }
+static const ngx_http_idempotency_store_kind_t
+    *ngx_http_idempotency_store_kinds[] =
+{
+    &ngx_http_idempotency_lmdb_store,
+    &ngx_http_idempotency_memory_store,
+    NULL
+};
+
+
+/* What other builds may have. */
+
+static ngx_str_t  ngx_http_idempotency_other_kinds[] = {
+    ngx_string("redis:"),
+    ngx_string("rediss:"),
+    ngx_string("postgres:"),
+    ngx_string("postgresql:"),
+    ngx_null_string
 };
 
 
@@ -90,7 +86,7 @@ ngx_http_idempotency_set_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     }
 
     if (store->size == 0) {
-        store->size = NGX_HTTP_IDEMPOTENCY_DEFAULT_SIZE;
+        store->size = store->kind->default_size;
     }
 
     store->size = ngx_align(store->size, ngx_pagesize);
@@ -118,7 +114,7 @@ ngx_http_idempotency_store_name(ngx_conf_t *cf,
     ngx_uint_t                      i, valid;
     ngx_http_idempotency_store_t  **store;
 
-    valid = name->len > 0 && name->len <= NGX_HTTP_IDEMPOTENCY_NAME_MAX;
+    valid = name->len > 0 && name->len <= NGX_HTTP_IDEMPOTENCY_STORE_NAME_MAX;
 
     for (i = 0; valid && i < name->len; i++) {
         ch = name->data[i];
@@ -132,7 +128,7 @@ ngx_http_idempotency_store_name(ngx_conf_t *cf,
                            "invalid value \"%V\" in \"idempotency_store\" "
                            "directive, a name must have 1 to %d letters, "
                            "digits, \"_\", \"-\" or \".\", and not be \"off\"",
-                           name, NGX_HTTP_IDEMPOTENCY_NAME_MAX);
+                           name, NGX_HTTP_IDEMPOTENCY_STORE_NAME_MAX);
         return NGX_CONF_ERROR;
     }
 
@@ -155,51 +151,83 @@ ngx_http_idempotency_store_name(ngx_conf_t *cf,
 
 
 static char *
-ngx_http_idempotency_store_uri(ngx_conf_t *cf,
+ngx_http_idempotency_store_kind(ngx_conf_t *cf,
     ngx_http_idempotency_store_t *store, ngx_str_t *uri)
 {
-    char                           *rv;
-    u_char                         *p, *last, *end;
-    size_t                          len;
-    ngx_str_t                       option;
-    ngx_http_idempotency_scheme_t  *s;
+    ngx_str_t                                 *other;
+    const ngx_http_idempotency_store_kind_t  **kind;
 
-    len = 0;
+    for (kind = ngx_http_idempotency_store_kinds; *kind; kind++) {
 
-    for (s = ngx_http_idempotency_schemes; s->scheme; s++) {
-
-        len = ngx_strlen(s->scheme);
-
-        if (uri->len >= len && ngx_strncmp(uri->data, s->scheme, len) == 0) {
-            break;
+        if (uri->len >= (*kind)->scheme.len
+            && ngx_strncmp(uri->data, (*kind)->scheme.data,
+                           (*kind)->scheme.len)
+               == 0)
+        {
+            store->kind = *kind;
+            return NGX_CONF_OK;
         }
     }
 
-    if (s->scheme == NULL) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "invalid value \"%V\" in \"idempotency_store\" "
-                           "directive, it must begin with \"memory:\"", uri);
-        return NGX_CONF_ERROR;
+    for (other = ngx_http_idempotency_other_kinds; other->len; other++) {
+
+        if (uri->len >= other->len
+            && ngx_strncmp(uri->data, other->data, other->len) == 0)
+        {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "this build lacks the store of \"%V\" in "
+                               "\"idempotency_store\" directive, it has "
+                               "\"lmdb:\" and \"memory:\"", uri);
+            return NGX_CONF_ERROR;
+        }
     }
 
-    if (!s->built) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "this build lacks the store of \"%V\" in "
-                           "\"idempotency_store\" directive, it has "
-                           "\"memory:\"", uri);
-        return NGX_CONF_ERROR;
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "invalid value \"%V\" in \"idempotency_store\" "
+                       "directive, it must begin with \"lmdb:\" or "
+                       "\"memory:\"", uri);
+    return NGX_CONF_ERROR;
+}
+
+
+static char *
+ngx_http_idempotency_store_uri(ngx_conf_t *cf,
+    ngx_http_idempotency_store_t *store, ngx_str_t *uri)
+{
+    char       *rv;
+    u_char     *p, *last, *end;
+    ngx_str_t   address, option;
+
+    rv = ngx_http_idempotency_store_kind(cf, store, uri);
+    if (rv != NGX_CONF_OK) {
+        return rv;
     }
 
-    p = uri->data + len;
+    p = uri->data + store->kind->scheme.len;
     last = uri->data + uri->len;
 
-    if (p < last && *p != '?') {
+    end = ngx_strlchr(p, last, '?');
+    if (end == NULL) {
+        end = last;
+    }
+
+    address.data = p;
+    address.len = end - p;
+
+    /* a store without addresses has none, and one that needs one has one */
+
+    if ((address.len == 0) != (store->kind->address == NULL)
+        || (address.len
+            && store->kind->address(cf, store, &address) != NGX_OK))
+    {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "invalid value \"%V\" in \"idempotency_store\" "
-                           "directive, it must be \"memory:\", or "
-                           "\"memory:?size=SIZE\"", uri);
+                           "directive, it must be %s", uri,
+                           store->kind->usage);
         return NGX_CONF_ERROR;
     }
+
+    p = end;
 
     while (p < last) {
         p++;
@@ -228,316 +256,117 @@ static char *
 ngx_http_idempotency_store_option(ngx_conf_t *cf,
     ngx_http_idempotency_store_t *store, ngx_str_t *option)
 {
-    off_t       size;
-    ngx_int_t   ms;
-    ngx_str_t   value;
+    ngx_int_t  rc;
 
-    if (option->len > 5 && ngx_strncmp(option->data, "size=", 5) == 0) {
+    rc = ngx_http_idempotency_store_size(cf, store, option);
 
-        if (store->size) {
-            goto duplicate;
-        }
-
-        value.data = option->data + 5;
-        value.len = option->len - 5;
-
-        size = ngx_parse_offset(&value);
-
-        if (size < (off_t) IDEM_MEMORY_MIN_BYTES || size > (off_t) 1 << 38) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "invalid value \"%V\" in \"idempotency_store\" "
-                               "directive, \"size\" must be a size from 1m to "
-                               "256g", option);
-            return NGX_CONF_ERROR;
-        }
-
-        store->size = (size_t) size;
-
-        return NGX_CONF_OK;
+    if (rc == NGX_DECLINED) {
+        rc = ngx_http_idempotency_store_timeout(cf, store, option);
     }
 
-    if (option->len > 8 && ngx_strncmp(option->data, "timeout=", 8) == 0) {
-
-        if (store->timeout) {
-            goto duplicate;
-        }
-
-        value.data = option->data + 8;
-        value.len = option->len - 8;
-
-        ms = ngx_parse_time(&value, 0);
-
-        if (ms < 1 || ms > 60000) {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "invalid value \"%V\" in \"idempotency_store\" "
-                               "directive, \"timeout\" must be a time from "
-                               "1ms to 60s", option);
-            return NGX_CONF_ERROR;
-        }
-
-        store->timeout = (ngx_msec_t) ms;
-
-        return NGX_CONF_OK;
+    if (rc == NGX_DECLINED && store->kind->option) {
+        rc = store->kind->option(cf, store, option);
     }
 
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                       "invalid value \"%V\" in \"idempotency_store\" "
-                       "directive, options are \"size=SIZE\" and "
-                       "\"timeout=TIME\"", option);
-    return NGX_CONF_ERROR;
+    switch (rc) {
 
-duplicate:
+    case NGX_OK:
+        return NGX_CONF_OK;
 
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                       "duplicate option \"%V\" in \"idempotency_store\" "
-                       "directive", option);
-    return NGX_CONF_ERROR;
+    case NGX_DECLINED:
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "invalid value \"%V\" in \"idempotency_store\" "
+                           "directive, options are %s", option,
+                           store->kind->options);
+        return NGX_CONF_ERROR;
+
+    case NGX_BUSY:
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "duplicate option \"%V\" in \"idempotency_store\" "
+                           "directive", option);
+        return NGX_CONF_ERROR;
+
+    default: /* NGX_ERROR: it has been said */
+        return NGX_CONF_ERROR;
+    }
 }
 
 
-/* Finds the store's memory or makes it, and maps it into this cycle. */
+static ngx_int_t
+ngx_http_idempotency_store_size(ngx_conf_t *cf,
+    ngx_http_idempotency_store_t *store, ngx_str_t *option)
+{
+    off_t      size;
+    ngx_str_t  value;
+
+    if (option->len <= 5 || ngx_strncmp(option->data, "size=", 5) != 0) {
+        return NGX_DECLINED;
+    }
+
+    if (store->size) {
+        return NGX_BUSY;
+    }
+
+    value.data = option->data + 5;
+    value.len = option->len - 5;
+
+    size = ngx_parse_offset(&value);
+
+    if (size < store->kind->min_size || size > store->kind->max_size) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "invalid value \"%V\" in \"idempotency_store\" "
+                           "directive, \"size\" must be a size from %s",
+                           option, store->kind->sizes);
+        return NGX_ERROR;
+    }
+
+    store->size = (size_t) size;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_idempotency_store_timeout(ngx_conf_t *cf,
+    ngx_http_idempotency_store_t *store, ngx_str_t *option)
+{
+    ngx_int_t  ms;
+    ngx_str_t  value;
+
+    if (option->len <= 8 || ngx_strncmp(option->data, "timeout=", 8) != 0) {
+        return NGX_DECLINED;
+    }
+
+    if (store->timeout) {
+        return NGX_BUSY;
+    }
+
+    value.data = option->data + 8;
+    value.len = option->len - 8;
+
+    ms = ngx_parse_time(&value, 0);
+
+    if (ms < 1 || ms > 60000) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "invalid value \"%V\" in \"idempotency_store\" "
+                           "directive, \"timeout\" must be a time from "
+                           "1ms to 60s", option);
+        return NGX_ERROR;
+    }
+
+    store->timeout = (ngx_msec_t) ms;
+
+    return NGX_OK;
+}
+
+
+/* Makes ready what all workers share; a configuration is refused here. */
 
 ngx_int_t
 ngx_http_idempotency_store_prepare(ngx_conf_t *cf,
     ngx_http_idempotency_store_t *store)
 {
-    ngx_fd_t             fd;
-    ngx_pool_cleanup_t  *cln;
-
-    cln = ngx_pool_cleanup_add(cf->cycle->pool, 0);
-    if (cln == NULL) {
-        return NGX_ERROR;
-    }
-
-    cln->handler = ngx_http_idempotency_unmap;
-    cln->data = store;
-
-    fd = ngx_http_idempotency_find_fd(cf, store);
-
-    if (fd == NGX_INVALID_FILE) {
-        return ngx_http_idempotency_create_fd(cf, store);
-    }
-
-    return ngx_http_idempotency_adopt_fd(cf, store, fd);
-}
-
-
-/* proc(5): the link of a memfd's descriptor is "/memfd:NAME (deleted)" */
-
-static ngx_fd_t
-ngx_http_idempotency_find_fd(ngx_conf_t *cf,
-    ngx_http_idempotency_store_t *store)
-{
-    u_char      wanted[NGX_HTTP_IDEMPOTENCY_NAME_MAX + 64];
-    u_char      link[NGX_HTTP_IDEMPOTENCY_NAME_MAX + 64];
-    u_char      path[sizeof("/proc/self/fd/") + NAME_MAX];
-    size_t      len;
-    ssize_t     n;
-    ngx_fd_t    fd;
-    ngx_dir_t   dir;
-    ngx_str_t   name;
-
-    len = ngx_sprintf(wanted, "/memfd:idempotency:%V (deleted)", &store->name)
-          - wanted;
-
-    ngx_str_set(&name, "/proc/self/fd");
-
-    if (ngx_open_dir(&name, &dir) == NGX_ERROR) {
-        ngx_conf_log_error(NGX_LOG_WARN, cf, ngx_errno,
-                           ngx_open_dir_n " \"%V\" failed, a store that is "
-                           "in use already cannot be found", &name);
-        return NGX_INVALID_FILE;
-    }
-
-    fd = NGX_INVALID_FILE;
-
-    while (fd == NGX_INVALID_FILE && ngx_read_dir(&dir) == NGX_OK) {
-
-        *ngx_sprintf(path, "/proc/self/fd/%s", ngx_de_name(&dir)) = '\0';
-
-        n = readlink((char *) path, (char *) link, sizeof(link));
-
-        if (n == (ssize_t) len && ngx_memcmp(link, wanted, len) == 0) {
-            fd = ngx_atoi(ngx_de_name(&dir), ngx_de_namelen(&dir));
-        }
-    }
-
-    (void) ngx_close_dir(&dir);
-
-    return fd;
-}
-
-
-static ngx_int_t
-ngx_http_idempotency_create_fd(ngx_conf_t *cf,
-    ngx_http_idempotency_store_t *store)
-{
-    int                status;
-    u_char             name[NGX_HTTP_IDEMPOTENCY_NAME_MAX + 64];
-    ngx_err_t          err;
-    struct idem_bytes  bytes;
-
-    *ngx_sprintf(name, "idempotency:%V", &store->name) = '\0';
-
-    /* not closed on exec(): a new binary finds it */
-
-    store->fd = memfd_create((char *) name, 0);
-
-    if (store->fd == NGX_INVALID_FILE) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
-                           "memfd_create() for idempotency store \"%V\" "
-                           "failed", &store->name);
-        return NGX_ERROR;
-    }
-
-    /* memory that is missing must be missed now, and not by a SIGBUS later */
-
-    if (ngx_test_config) {
-        err = (ftruncate(store->fd, store->size) == -1) ? ngx_errno : 0;
-
-    } else {
-        err = posix_fallocate(store->fd, 0, store->size);
-    }
-
-    if (err) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, err,
-                           "cannot get %uz bytes for idempotency store \"%V\", "
-                           "give it a smaller \"size\"",
-                           store->size, &store->name);
-        return NGX_ERROR;
-    }
-
-    if (ngx_http_idempotency_map(cf, store) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    bytes.data = store->name.data;
-    bytes.len = store->name.len;
-
-    status = idem_memory_format(store->region, store->size, bytes);
-
-    if (status != IDEM_OK) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "cannot make idempotency store \"%V\": %s",
-                           &store->name, idem_strerror(status));
-        return NGX_ERROR;
-    }
-
-    ngx_log_error(NGX_LOG_NOTICE, cf->log, 0,
-                  "idempotency store \"%V\": its keys live in the memory of "
-                  "this machine alone, and until nginx stops", &store->name);
-
-    return NGX_OK;
-}
-
-
-static ngx_int_t
-ngx_http_idempotency_adopt_fd(ngx_conf_t *cf,
-    ngx_http_idempotency_store_t *store, ngx_fd_t fd)
-{
-    int              status;
-    struct stat      st;
-
-    if (fstat(fd, &st) == -1) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
-                           "fstat() of idempotency store \"%V\" failed",
-                           &store->name);
-        return NGX_ERROR;
-    }
-
-    if ((size_t) st.st_size != store->size) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "the size of idempotency store \"%V\" cannot be "
-                           "changed from %OK to %uzK while nginx runs, "
-                           "because every key in it would be forgotten; keep "
-                           "\"size=%OK\", or use a store of another name, "
-                           "or stop nginx and start it again",
-                           &store->name, st.st_size / 1024,
-                           store->size / 1024, st.st_size / 1024);
-        return NGX_ERROR;
-    }
-
-    /*
-     * On a reload the descriptor is the old cycle's, which will close it.  A
-     * new binary has inherited it, and it is nobody's.
-     */
-
-    store->fd = ngx_is_init_cycle(cf->cycle->old_cycle) ? fd : dup(fd);
-
-    if (store->fd == NGX_INVALID_FILE) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
-                           "dup() for idempotency store \"%V\" failed",
-                           &store->name);
-        return NGX_ERROR;
-    }
-
-    if (ngx_http_idempotency_map(cf, store) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    status = idem_memory_check(store->region, store->size);
-
-    if (status != IDEM_OK) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "idempotency store \"%V\" was made by another "
-                           "version of this module and cannot be used by this "
-                           "one: %s; use a store of another name, or stop "
-                           "nginx and start it again",
-                           &store->name, idem_strerror(status));
-        return NGX_ERROR;
-    }
-
-    return NGX_OK;
-}
-
-
-static ngx_int_t
-ngx_http_idempotency_map(ngx_conf_t *cf, ngx_http_idempotency_store_t *store)
-{
-    void  *p;
-
-    p = mmap(NULL, store->size, PROT_READ|PROT_WRITE, MAP_SHARED, store->fd,
-             0);
-
-    if (p == MAP_FAILED) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
-                           "mmap() of idempotency store \"%V\" failed",
-                           &store->name);
-        return NGX_ERROR;
-    }
-
-    store->region = p;
-
-#ifdef MADV_HUGEPAGE
-
-    /*
-     * A large store is looked up at random, and then costs most in address
-     * translation.  It takes effect where the system allows huge pages for
-     * shared memory, and is no condition.
-     */
-
-    (void) madvise(p, store->size, MADV_HUGEPAGE);
-
-#endif
-
-    return NGX_OK;
-}
-
-
-static void
-ngx_http_idempotency_unmap(void *data)
-{
-    ngx_http_idempotency_store_t  *store = data;
-
-    if (store->region) {
-        (void) munmap(store->region, store->size);
-        store->region = NULL;
-    }
-
-    if (store->fd != NGX_INVALID_FILE) {
-        (void) close(store->fd);
-        store->fd = NGX_INVALID_FILE;
-    }
+    return store->kind->prepare(cf, store);
 }
 
 
@@ -547,32 +376,27 @@ int
 ngx_http_idempotency_store_open(ngx_http_idempotency_store_t *store,
     ngx_log_t *log)
 {
-    int                         status;
-    struct idem_memory_options  options;
+    int  status;
 
     if (store->env.store) {
         return IDEM_OK;
     }
 
-    ngx_memzero(&options, sizeof(struct idem_memory_options));
-
-    options.region = store->region;
-    options.len = store->size;
-    options.loop = ngx_http_idempotency_loop();
-
-    status = idem_memory_open(&options, &store->env.store);
-
-    if (status != IDEM_OK) {
-        ngx_log_error(NGX_LOG_CRIT, log, 0,
-                      "idempotency store \"%V\" cannot be opened: %s",
-                      &store->name, idem_strerror(status));
-        return status;
+    if (store->failure != IDEM_OK
+        && ngx_current_msec - store->failed < NGX_HTTP_IDEMPOTENCY_STORE_RETRY)
+    {
+        return store->failure;
     }
 
-    store->env.loop = options.loop;
+    store->env.loop = ngx_http_idempotency_loop();
     store->env.store_timeout_ms = store->timeout;
 
-    return IDEM_OK;
+    status = store->kind->open(store, log);
+
+    store->failure = status;
+    store->failed = ngx_current_msec;
+
+    return status;
 }
 
 

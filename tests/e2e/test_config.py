@@ -17,7 +17,7 @@ BAD = [
     ("http", "idempotency_store x memory: timeout=0;", ["idempotency_store", "timeout=0", "1ms", "60s"]),
     ("http", "idempotency_store x memory:/path;", ["idempotency_store", "memory:/path", "memory:?size=SIZE"]),
     ("http", "idempotency_store x file:/tmp;", ["idempotency_store", "file:/tmp", "memory:"]),
-    ("http", "idempotency_store x lmdb:/var/lib/idem;", ["this build lacks", "lmdb:/var/lib/idem", "memory:"]),
+    ("http", "idempotency_store x redis://localhost;", ["this build lacks", "redis://localhost", "lmdb:", "memory:"]),
     ("http", "idempotency_store x redis://localhost;", ["this build lacks", "redis://localhost"]),
     ("http", "idempotency_store x postgres://localhost/db;", ["this build lacks", "postgres://localhost/db"]),
     ("http", "idempotency_store off memory:;", ["idempotency_store", "off"]),
