@@ -288,8 +288,15 @@ run_ops(struct lmdb_env *env, MDB_txn *txn, struct meta *meta, struct op **ops, 
 static int
 begin_meta(struct lmdb_env *env, MDB_txn **ret_txn, struct meta *meta)
 {
-	int rc = begin(env, ret_txn);
+	int rc;
 
+	if (env->begun != NULL) {
+		*ret_txn = env->begun;
+		*meta = env->begun_meta;
+		env->begun = NULL;
+		return 0;
+	}
+	rc = begin(env, ret_txn);
 	if (rc != 0)
 		return rc;
 	rc = idem_lmdb_meta_get(env, *ret_txn, meta);
@@ -414,6 +421,14 @@ run(struct lmdb_env *env, struct op **ops, size_t count)
 		fail_all(ops, count, idem_lmdb_status(rc));
 		report_rc(env, rc);
 	}
+}
+
+/* If it cannot begin, the batch will try once more, and tell why. */
+void
+idem_lmdb_batch_begin(struct lmdb_env *env)
+{
+	if (begin_meta(env, &env->begun, &env->begun_meta) != 0)
+		env->begun = NULL;
 }
 
 void

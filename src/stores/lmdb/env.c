@@ -105,6 +105,7 @@ raise_floor(struct run *run, uint64_t bytes)
 int
 idem_lmdb_env_health(struct lmdb_env *env)
 {
+	uint64_t floor = atomic_load(&env->run->floor); /* before the length: both only grow */
 	struct stat st;
 	int fd;
 
@@ -112,7 +113,7 @@ idem_lmdb_env_health(struct lmdb_env *env)
 		return atomic_load(&env->status);
 	if (mdb_env_get_fd(env->mdb, &fd) != 0 || fstat(fd, &st) == -1 || st.st_nlink == 0)
 		return IDEM_E_UNAVAILABLE;
-	if ((uint64_t)st.st_size < atomic_load(&env->run->floor))
+	if ((uint64_t)st.st_size < floor)
 		return IDEM_E_CORRUPT;
 	raise_floor(env->run, (uint64_t)st.st_size);
 	return IDEM_OK;

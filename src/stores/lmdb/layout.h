@@ -171,6 +171,8 @@ struct lmdb_env {
 	pthread_t writer;
 	struct op_list held; /* their answers wait for an fsync */
 	uint64_t last_commit;
+	MDB_txn *begun; /* the next batch's, or NULL */
+	struct meta begun_meta;
 	struct room room;
 	uint64_t repair_tried_ms;
 	bool due; /* cells that are over were left */
@@ -306,6 +308,8 @@ bool idem_lmdb_room_take(struct lmdb_env *env, const struct op *op, bool is_new)
 
 /* batch.c: the writer's thread, the gate held for reading */
 
+/* Begins the transaction of the next batch: waits for other processes'. */
+void idem_lmdb_batch_begin(struct lmdb_env *env);
 /* Runs the ops, each to its answer. */
 void idem_lmdb_batch(struct lmdb_env *env, struct op **ops, size_t count);
 /* Removes some cells that are over, and keeps the clock on disk. */

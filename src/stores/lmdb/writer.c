@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -199,24 +200,32 @@ after_ms(uint64_t ms)
 
 /* Waits for work.  False: the end, and nothing is left. */
 static bool
-take_batch(struct lmdb_env *env, struct op **ops, size_t *ret_count)
+wait_for_work(struct lmdb_env *env)
 {
 	struct timespec until = after_ms(env->due ? SWEEP_PAUSE_MS : TICK_MS);
-	size_t bytes = 0;
 	bool more;
 
-	*ret_count = 0;
 	(void)pthread_mutex_lock(&env->lock);
 	while (env->queue.first == NULL && !env->stopping)
 		if (pthread_cond_timedwait(&env->wanted, &env->lock, &until) == ETIMEDOUT)
 			break;
-	while (env->queue.first != NULL && *ret_count < BATCH_OPS && bytes < BATCH_BYTES) {
-		bytes += env->queue.first->write.payload.len;
-		ops[(*ret_count)++] = idem_lmdb_list_take(&env->queue);
-	}
-	more = *ret_count > 0 || !env->stopping;
+	more = env->queue.first != NULL || !env->stopping;
 	(void)pthread_mutex_unlock(&env->lock);
 	return more;
+}
+
+static size_t
+take_batch(struct lmdb_env *env, struct op **ops)
+{
+	size_t bytes = 0, count = 0;
+
+	(void)pthread_mutex_lock(&env->lock);
+	while (env->queue.first != NULL && count < BATCH_OPS && bytes < BATCH_BYTES) {
+		bytes += env->queue.first->write.payload.len;
+		ops[count++] = idem_lmdb_list_take(&env->queue);
+	}
+	(void)pthread_mutex_unlock(&env->lock);
+	return count;
 }
 
 static bool
@@ -258,22 +267,40 @@ fail_batch(struct op **ops, size_t count, int status)
 		ops[i]->status = status;
 }
 
-/* With the gate held for reading. */
-static void
-work(struct lmdb_env *env, struct op **ops, size_t count)
+/* What is queued, or if that is nothing, what there is to tidy up. */
+static size_t
+write_batch(struct lmdb_env *env, struct op **ops)
 {
-	int dead, status = idem_lmdb_env_health(env);
+	size_t count;
+	int dead;
 
-	if (status != IDEM_OK) {
-		idem_lmdb_env_fail(env, status);
-		idem_lmdb_fail_held(env);
-		fail_batch(ops, count, status);
-	} else if (count > 0) {
-		idem_lmdb_batch(env, ops, count);
-	} else {
+	if (queue_is_empty(env)) {
 		/* A reader that was killed would keep pages from being used again. */
 		(void)mdb_reader_check(env->mdb, &dead);
 		idem_lmdb_tick(env);
+		return 0;
+	}
+	/* Other processes may have the lock for some time: whatever comes meanwhile belongs to the batch. */
+	idem_lmdb_batch_begin(env);
+	count = take_batch(env, ops);
+	idem_lmdb_batch(env, ops, count);
+	return count;
+}
+
+/* With the gate held for reading. */
+static void
+work(struct lmdb_env *env, struct op **ops)
+{
+	int status = idem_lmdb_env_health(env);
+	size_t count;
+
+	if (status == IDEM_OK) {
+		count = write_batch(env, ops);
+	} else {
+		idem_lmdb_env_fail(env, status);
+		idem_lmdb_fail_held(env);
+		count = take_batch(env, ops);
+		fail_batch(ops, count, status);
 	}
 	for (size_t i = 0; i < count; i++)
 		idem_lmdb_list_add(&env->held, ops[i]);
@@ -289,13 +316,13 @@ write_all(void *data)
 {
 	struct lmdb_env *env = data;
 	struct op *ops[BATCH_OPS];
-	size_t count;
 
-	while (take_batch(env, ops, &count)) {
+	(void)prctl(PR_SET_NAME, "idem-lmdb"); /* as top(1) shows it */
+	while (wait_for_work(env)) {
 		if (atomic_load(&env->status) != IDEM_OK)
 			repair(env);
 		(void)pthread_rwlock_rdlock(&env->gate);
-		work(env, ops, count);
+		work(env, ops);
 		(void)pthread_rwlock_unlock(&env->gate);
 	}
 	return NULL;
