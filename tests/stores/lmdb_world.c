@@ -62,7 +62,9 @@ hear(void *data, const char *sentence)
 {
 	struct lmdb_world *world = data;
 
-	(void)snprintf(world->report, sizeof world->report, "%s", sentence);
+	size_t len = strlen(world->report);
+
+	(void)snprintf(world->report + len, sizeof world->report - len, "%s\n", sentence);
 	world->reports++;
 }
 

@@ -11,7 +11,7 @@ struct lmdb_world {
 	enum idem_lmdb_sync sync;
 	uint64_t *clock_ms; /* shared with all children */
 	char why[512];      /* of the last open that failed */
-	char report[512];   /* the last one */
+	char report[8192];  /* all of them, a line each */
 	unsigned reports;
 };
 

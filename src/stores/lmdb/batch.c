@@ -8,8 +8,8 @@
 /* Removed in each transaction besides: twice what it can add, so that the store shrinks under any load. */
 #define SWEEP_PER_OP 2
 #define SWEEP_ALONE 128
-/* When there is no room: so many transactions that do nothing else. */
-#define SWEEP_ROUNDS 8
+/* When there is no room, transactions that do nothing else; others would be refused meanwhile. */
+#define MAKE_ROOM_MS 250
 
 /* So often a store in which nothing is written keeps the time. */
 #define CLOCK_EVERY_MS 60000
@@ -86,11 +86,19 @@ report_full(struct lmdb_env *env)
 	idem_lmdb_report(env, TROUBLE_FULL, why);
 }
 
+/* To LMDB a write that was cut short is an error of the disk; mostly the disk is full. */
+static int
+true_cause(const struct lmdb_env *env, int rc)
+{
+	return rc == EIO && !idem_lmdb_room_has_disk(env) ? ENOSPC : rc;
+}
+
 static void
 report_rc(struct lmdb_env *env, int rc)
 {
 	char why[WHY_MAX];
 
+	rc = true_cause(env, rc);
 	if (rc == MDB_MAP_FULL || rc == MDB_TXN_FULL) {
 		report_full(env);
 		return;
@@ -138,7 +146,7 @@ commit_failed(struct lmdb_env *env, int rc)
 	idem_lmdb_fail_held(env);
 	if (unknown)
 		idem_lmdb_env_fail(env, IDEM_E_UNAVAILABLE);
-	return unknown ? IDEM_E_INDOUBT : idem_lmdb_status(rc);
+	return unknown ? IDEM_E_INDOUBT : idem_lmdb_status(true_cause(env, rc));
 }
 
 void
@@ -149,6 +157,17 @@ idem_lmdb_fail_held(struct lmdb_env *env)
 }
 
 /* ---- one transaction ---- */
+
+/* A removal too needs pages: in the worst case one of the index for itself. */
+static unsigned
+sweep_max(const struct lmdb_env *env, size_t wanted)
+{
+	uint64_t pages = env->room.bytes / env->page_bytes / 4;
+
+	if (pages == 0)
+		pages = 1;
+	return (unsigned)(wanted < pages ? wanted : pages);
+}
 
 void
 idem_lmdb_raise_durable(struct lmdb_env *env, uint64_t commit)
@@ -302,7 +321,7 @@ begin_meta(struct lmdb_env *env, MDB_txn **ret_txn, struct meta *meta)
 	rc = idem_lmdb_meta_get(env, *ret_txn, meta);
 	if (rc == 0) {
 		meta->commit++;
-		rc = idem_lmdb_room_check(env, *ret_txn);
+		rc = idem_lmdb_room_check(env);
 	} else if (rc == MDB_NOTFOUND) {
 		rc = MDB_CORRUPTED;
 	}
@@ -326,7 +345,7 @@ attempt(struct lmdb_env *env, struct op **ops, size_t count, int *ret_lost)
 		return rc;
 	rc = run_ops(env, txn, &meta, ops, count, now_ms, &applied);
 	if (rc == 0 && applied)
-		rc = idem_lmdb_sweep(env, txn, now_ms, (unsigned)count * SWEEP_PER_OP, &env->due);
+		rc = idem_lmdb_sweep(env, txn, now_ms, sweep_max(env, count * SWEEP_PER_OP), &env->due);
 	if (rc != 0 || !applied) {
 		mdb_txn_abort(txn);
 		return rc;
@@ -349,7 +368,7 @@ sweep(struct lmdb_env *env, bool *ret_removed)
 		return rc;
 	rc = mdb_stat(txn, env->cells, &before);
 	if (rc == 0)
-		rc = idem_lmdb_sweep(env, txn, now_ms, SWEEP_ALONE, &env->due);
+		rc = idem_lmdb_sweep(env, txn, now_ms, sweep_max(env, SWEEP_ALONE), &env->due);
 	if (rc == 0)
 		rc = mdb_stat(txn, env->cells, &after);
 	if (rc == 0)
@@ -363,9 +382,10 @@ sweep(struct lmdb_env *env, bool *ret_removed)
 static void
 make_room(struct lmdb_env *env)
 {
+	uint64_t until_ms = idem_lmdb_uptime_ms() + MAKE_ROOM_MS;
 	bool removed = true;
 
-	for (int i = 0; i < SWEEP_ROUNDS && removed && idem_lmdb_room_is_short(env); i++) {
+	while (removed && idem_lmdb_room_is_short(env) && idem_lmdb_uptime_ms() < until_ms) {
 		if (sweep(env, &removed) != 0)
 			return; /* the operations themselves will fail, and tell why */
 		env->room.checked = false;

@@ -299,9 +299,11 @@ int idem_lmdb_show(const struct lmdb_env *env, MDB_txn *txn, const struct found 
 /* room.c */
 
 /* Looks how much can still be had, now and then.  LMDB's errors. */
-int idem_lmdb_room_check(struct lmdb_env *env, MDB_txn *txn) IDEM_MUST_CHECK;
+int idem_lmdb_room_check(struct lmdb_env *env) IDEM_MUST_CHECK;
+bool idem_lmdb_room_has_disk(const struct lmdb_env *env);
+/* New keys are refused, or will be soon. */
 bool idem_lmdb_room_is_short(const struct lmdb_env *env);
-/* The pages of the file that hold nothing. */
+/* The pages of the file that hold nothing; txn must only read. */
 int idem_lmdb_free_pages(MDB_txn *txn, uint64_t *ret_pages) IDEM_MUST_CHECK;
 /* Takes what the op needs from what is known to be free; false: there is not enough. */
 bool idem_lmdb_room_take(struct lmdb_env *env, const struct op *op, bool is_new);
