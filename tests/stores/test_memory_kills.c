@@ -1,265 +1,29 @@
-/*
- * Processes are killed at random instants while others work on.
- *
- * They claim, complete, renew, release and give up the same few keys, whose owners are soon taken
- * over.  An answer bears a number of its own; the first one seen of a key is
- * noted in shared memory, and no other may ever be seen of that key.
- */
-#include <signal.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
+/* The memory store, while its users are killed. */
 #include "../support/test.h"
-#include "actor.h"
+#include "kills.h"
 #include "memory_world.h"
 
-#define REGION_BYTES ((size_t)4 << 20)
-#define CHILDREN 3
-#define KILLS 200
-#define KEYS_PER_KILL 20
-#define KEYS ((KILLS + 1) * KEYS_PER_KILL)
-#define LEASE_MS 1
-#define TTL_MS 100000000
-#define CHURN 500
-
-struct notes {
-	uint64_t next;       /* numbers of answers */
-	uint64_t first_key;  /* moves on, so that there are always keys without an answer */
-	uint64_t recorded;   /* answers, in all */
-	uint64_t wrong;      /* answers that changed, or that nobody wrote */
-	uint64_t seen[KEYS]; /* the number of the answer of each key; 0: none yet */
-};
-
-struct stage {
-	struct memory_world world;
-	struct notes *notes;
-};
-
-static uint64_t
-count(uint64_t *word)
-{
-	return __atomic_add_fetch(word, 1, __ATOMIC_SEQ_CST);
-}
-
-static void
-note(struct notes *notes, uint64_t key, uint64_t number)
-{
-	uint64_t expected = 0;
-
-	if (!__atomic_compare_exchange_n(&notes->seen[key], &expected, number, false, __ATOMIC_SEQ_CST,
-	                                 __ATOMIC_SEQ_CST) &&
-	    expected != number)
-		(void)count(&notes->wrong);
-}
-
-/* The answer begins with its number, which tells all of the rest. */
-static size_t
-answer_len(uint64_t number)
-{
-	return sizeof number + (size_t)(number * 331 % 900);
-}
-
-static int
-answer(struct stage *stage, struct actor *actor, const struct request *request, const struct claim *claim,
-       uint64_t key)
-{
-	uint64_t number = count(&stage->notes->next);
-	uint8_t *bytes = payload_make(number, answer_len(number));
-	int verdict;
-
-	memcpy(bytes, &number, sizeof number);
-	verdict = actor_complete(actor, request, claim, (struct idem_bytes){bytes, answer_len(number)});
-	free(bytes);
-	if (verdict == IDEM_RECORDED) {
-		note(stage->notes, key, number);
-		(void)count(&stage->notes->recorded);
-	}
-	return verdict;
-}
-
-static void
-check_answer(struct stage *stage, uint64_t key, struct idem_bytes payload)
-{
-	uint64_t number = 0;
-	uint8_t *wanted;
-
-	if (payload.len >= sizeof number)
-		memcpy(&number, payload.data, sizeof number);
-	if (number == 0 || payload.len != answer_len(number)) {
-		(void)count(&stage->notes->wrong);
-		return;
-	}
-	wanted = payload_make(number, payload.len);
-	memcpy(wanted, &number, sizeof number);
-	if (memcmp(wanted, payload.data, payload.len) != 0)
-		(void)count(&stage->notes->wrong);
-	free(wanted);
-	note(stage->notes, key, number);
-}
-
-static int
-execute(struct stage *stage, struct actor *actor, const struct request *request, struct claim *claim,
-        uint64_t key, unsigned choice)
-{
-	switch (choice % 4) {
-	case 0:
-		return actor_settle(actor, request, claim, IDEM_RELEASE, bytes_of(""));
-	case 1:
-		return actor_settle(actor, request, claim, IDEM_GIVE_UP, bytes_of(""));
-	case 2:
-		(void)actor_renew(actor, request, claim);
-		return answer(stage, actor, request, claim, key);
-	default:
-		return answer(stage, actor, request, claim, key);
-	}
-}
-
-static bool
-work_on_key(struct stage *stage, struct actor *actor, unsigned *seed)
-{
-	uint64_t first = __atomic_load_n(&stage->notes->first_key, __ATOMIC_SEQ_CST);
-	uint64_t key = first + (uint64_t)rand_r(seed) % KEYS_PER_KILL;
-	struct request request = actor_request(key, LEASE_MS, TTL_MS);
-	struct claim claim;
-	int verdict;
-
-	request.policy.retry_in_doubt = true;
-	verdict = actor_claim(actor, &request, &claim);
-	if (verdict == IDEM_EXECUTE)
-		verdict = execute(stage, actor, &request, &claim, key, (unsigned)rand_r(seed));
-	else if (verdict == IDEM_REPLAY)
-		check_answer(stage, key, claim.found.payload);
-	claim_free(&claim);
-	return verdict > 0;
-}
-
-/* Keys that come and go, so that blocks never rest. */
-static bool
-churn(struct actor *actor, unsigned *seed)
-{
-	uint64_t number = 1000000 + (uint64_t)rand_r(seed) % CHURN;
-	struct request request = actor_request(number, LEASE_MS, 1);
-	size_t len = (size_t)rand_r(seed) % 2000;
-	void *bytes;
-	struct claim claim;
-	int verdict = actor_claim(actor, &request, &claim);
-
-	claim_free(&claim);
-	if (verdict != IDEM_EXECUTE)
-		return verdict > 0;
-	bytes = payload_make(number, len);
-	verdict = actor_complete(actor, &request, &claim, (struct idem_bytes){bytes, len});
-	free(bytes);
-	return verdict > 0;
-}
-
-/* The clock is the machine's: what is over is really over for some and not yet for others. */
 static struct idem_store *
-open_store(struct stage *stage)
+open_store(void *data, struct idem_loop *loop)
 {
-	struct idem_memory_options options = {.region = stage->world.region, .len = stage->world.len};
+	const struct memory_world *world = data;
+	struct idem_memory_options options = {.region = world->region, .len = world->len, .loop = loop};
 	struct idem_store *store = NULL;
 
 	return idem_memory_open(&options, &store) == IDEM_OK ? store : NULL;
 }
 
-static pid_t
-start(struct stage *stage, unsigned seed)
-{
-	pid_t child = fork();
-
-	if (child == 0) {
-		struct actor actor = {.store = open_store(stage)};
-
-		while (actor.store != NULL && getppid() != 1 && work_on_key(stage, &actor, &seed) &&
-		       churn(&actor, &seed))
-			;
-		_exit(1); /* it is meant to be killed */
-	}
-	assert_true(child > 0);
-	return child;
-}
-
-static void
-kill_one(pid_t child)
-{
-	int status;
-
-	assert_int_equal(kill(child, SIGKILL), 0);
-	assert_int_equal(waitpid(child, &status, 0), child);
-	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-}
-
-static void
-assert_whole(struct idem_store *store)
-{
-	char fault[128] = "";
-
-	if (idem_memory_verify(store, fault, sizeof fault) != IDEM_OK)
-		fail_msg("the region is damaged: %s", fault);
-}
-
-static void
-kill_again_and_again(struct stage *stage, struct idem_store *store, unsigned seed)
-{
-	pid_t children[CHILDREN];
-
-	for (int i = 0; i < CHILDREN; i++)
-		children[i] = start(stage, seed + (unsigned)i);
-	for (unsigned i = 0; i < KILLS; i++) {
-		int victim = rand_r(&seed) % CHILDREN;
-
-		(void)usleep((useconds_t)rand_r(&seed) % 4000); /* the instant */
-		kill_one(children[victim]);
-		children[victim] = start(stage, seed);
-		if (i % 20 == 0)
-			assert_whole(store);
-		(void)__atomic_add_fetch(&stage->notes->first_key, KEYS_PER_KILL, __ATOMIC_SEQ_CST);
-	}
-	for (int i = 0; i < CHILDREN; i++)
-		kill_one(children[i]);
-}
-
-static void
-assert_answers_kept(struct stage *stage, struct actor *actor)
-{
-	for (uint64_t key = 0; key < KEYS; key++) {
-		struct request request = actor_request(key, LEASE_MS, TTL_MS);
-		struct claim claim;
-
-		if (stage->notes->seen[key] == 0)
-			continue;
-		assert_int_equal(actor_claim(actor, &request, &claim), IDEM_REPLAY);
-		check_answer(stage, key, claim.found.payload);
-		claim_free(&claim);
-	}
-}
-
 static void
 no_kill_damages_the_store_or_changes_an_answer(void **state)
 {
-	const char *given = getenv("IDEM_TEST_SEED");
-	unsigned seed = given != NULL ? (unsigned)strtoul(given, NULL, 10) : (unsigned)getpid();
-	struct stage stage;
-	struct actor actor;
+	struct memory_world world;
+	struct kills kills = {
+		.open = open_store, .verify = idem_memory_verify, .data = &world, .instants_us = 4000};
 
 	(void)state;
-	print_message("IDEM_TEST_SEED=%u\n", seed);
-	assert_true(memory_world_make(&stage.world, REGION_BYTES));
-	stage.notes =
-		mmap(NULL, sizeof *stage.notes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	assert_true((void *)stage.notes != MAP_FAILED);
-	actor = (struct actor){.store = open_store(&stage)};
-	assert_non_null(actor.store);
-	kill_again_and_again(&stage, actor.store, seed);
-	assert_whole(actor.store);
-	assert_answers_kept(&stage, &actor);
-	assert_int_equal(stage.notes->wrong, 0);
-	assert_true(stage.notes->recorded > KILLS); /* they did work */
-	idem_store_close(actor.store);
-	(void)munmap(stage.notes, sizeof *stage.notes);
-	memory_world_free(&stage.world);
+	assert_true(memory_world_make(&world, (size_t)4 << 20));
+	kills_run(&kills);
+	memory_world_free(&world);
 }
 
 int
