@@ -182,6 +182,12 @@ idem_wake_close(struct wake *wake)
 
 /* ---- telling ---- */
 
+int
+idem_wake_fd(const struct wake *wake)
+{
+	return wake->slot >= 0 ? wake->socket.fd : -1;
+}
+
 static void
 send_to_slots(const struct wake_board *board, int fd, const struct idem_id *id, uint64_t slots)
 {

@@ -47,6 +47,9 @@ void idem_wake_unwatch(struct wake *wake, struct idem_watch *watch);
 /* Any thread.  fd: any datagram socket of AF_UNIX, or -1. */
 void idem_wake_ring(struct wake_board *board, int fd, const struct idem_id *id);
 
+/* The handle's own socket, or -1. */
+int idem_wake_fd(const struct wake *wake);
+
 /* A socket for idem_wake_ring(), or -1. */
 int idem_wake_socket(void);
 

@@ -144,8 +144,6 @@ fill_cell(struct first_half *first, struct second_half *second, const struct ide
 		second->u.lease_ms = (uint32_t)write->lease_ms;
 	else
 		second->u.payload_len = (uint32_t)write->payload.len;
-	if (write->state != IDEM_LOCKED)
-		second->waiters = 0; /* who waits for this lock waits for the next one too */
 	second->tag = write->tag;
 	second->fingerprint = write->fingerprint;
 }
@@ -165,7 +163,6 @@ write_new(struct memory_store *store, const struct place *place, const struct id
 	idem_memory_save(store, lock, &place->bucket->first, sizeof place->bucket->first);
 	first->first.second = first->next;
 	first->first.id = io->id;
-	second->second.waiters = 0;
 	fill_cell(&first->first, &second->second, io, now_ms, payload);
 	first->next = place->bucket->first;
 	place->bucket->first = number;

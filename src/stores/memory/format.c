@@ -52,7 +52,7 @@ idem_memory_format(void *memory, size_t len, struct idem_bytes name)
 		return IDEM_E_INVALID;
 	*region = plan;
 	memset((char *)memory + region->buckets_at, 0, (size_t)(region->blocks_at - region->buckets_at));
-	rc = idem_random(NULL, region->uuid, sizeof region->uuid);
+	rc = idem_random(NULL, region->board.uuid, sizeof region->board.uuid);
 	if (rc == IDEM_OK)
 		rc = idem_random(NULL, &region->secret, sizeof region->secret);
 	if (rc != IDEM_OK)

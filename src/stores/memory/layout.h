@@ -24,8 +24,10 @@
 
 #include <idem/memory.h>
 
+#include "../wake.h"
+
 #define IDEM_MEMORY_MAGIC "idem-mem"
-#define IDEM_MEMORY_VERSION 3
+#define IDEM_MEMORY_VERSION 4
 
 #define BLOCK_BYTES 64
 #define BLOCK_PAYLOAD (BLOCK_BYTES - sizeof(uint32_t))
@@ -33,7 +35,6 @@
 #define SHARD_COUNT (1 << SHARD_BITS)
 #define BYTES_PER_BUCKET 512
 #define JOURNAL_ENTRIES 16
-#define WAKE_SLOTS 64
 
 /* Ends of cells are counted in these from the clock's zero; the last one stands for all beyond: 8 years. */
 #define UNTIL_UNIT_MS 16000
@@ -57,7 +58,6 @@ struct second_half {
 	} u;
 	struct idem_tag tag;
 	struct idem_fingerprint fingerprint;
-	uint64_t waiters; /* one bit for each process that wants to hear */
 };
 
 struct piece {
@@ -119,9 +119,9 @@ struct region {
 	uint64_t len;
 	uint64_t block_count;
 	uint64_t buckets_at, blocks_at; /* offsets */
-	uint8_t uuid[16];
-	uint64_t secret; /* odd; by it keys are spread over shards and buckets */
+	uint64_t secret;                /* odd; by it keys are spread over shards and buckets */
 	char name[64];
+	struct wake_board board;
 	struct pool pool;
 	struct shard shards[SHARD_COUNT];
 };
@@ -133,10 +133,7 @@ struct memory_store {
 	union block *blocks;
 	struct idem_memory_options options;
 
-	/* wake.c */
-	struct idem_fd socket;
-	int slot; /* -1: none */
-	struct idem_watch *watches;
+	struct wake wake;
 };
 
 /* A test build kills the process at the Nth of these. */
@@ -220,14 +217,6 @@ uint32_t idem_memory_pieces(size_t len);
 /* Removes cells that are over, a few at most; lines: how many groups of eight buckets to look at. */
 void idem_memory_sweep(struct memory_store *store, struct shard *shard, uint64_t now_ms, unsigned lines,
                        unsigned max_removed);
-
-/* wake.c */
-int idem_memory_watch(struct idem_store *base, struct idem_watch *watch) IDEM_MUST_CHECK;
-void idem_memory_unwatch(struct idem_store *base, struct idem_watch *watch);
-/* A cell was met by somebody who asked: if it is locked, whoever watches it here hears of its end. */
-void idem_memory_stay_awake(struct memory_store *store, uint32_t number);
-void idem_memory_ring(const struct memory_store *store, const struct idem_id *id, uint64_t waiters);
-void idem_memory_wake_close(struct memory_store *store);
 
 /* store.c */
 

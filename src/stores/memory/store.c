@@ -90,7 +90,6 @@ show(struct memory_store *store, struct idem_io *io, uint32_t number, uint64_t n
 		return IDEM_OK;
 	first = &block_at(store, number)->first;
 	second = &block_at(store, first->second)->second;
-	idem_memory_stay_awake(store, number);
 	io->seen.tag = second->tag;
 	io->seen.state = (enum idem_state)first->state;
 	io->seen.attempt = first->attempt;
@@ -151,12 +150,6 @@ write_cell(struct memory_store *store, const struct place *place, uint32_t numbe
 	return IDEM_OK;
 }
 
-static uint64_t
-waiters_of(const struct memory_store *store, uint32_t number)
-{
-	return number == 0 ? 0 : block_at(store, block_at(store, number)->first.second)->second.waiters;
-}
-
 static bool
 is_renewal(const struct idem_io *io)
 {
@@ -202,20 +195,17 @@ expected(const struct memory_store *store, uint32_t number, const struct idem_ta
 }
 
 static int
-swap(struct memory_store *store, const struct place *place, struct idem_io *io, uint64_t *ret_waiters)
+swap(struct memory_store *store, const struct place *place, struct idem_io *io)
 {
-	uint64_t now_ms = idem_memory_now(store), waiters;
+	uint64_t now_ms = idem_memory_now(store);
 	uint32_t number = find_live(store, place, &io->id, now_ms);
 	int rc;
 
 	if (!expected(store, number, &io->expect))
 		return show(store, io, number, now_ms);
 	idem_memory_sweep(store, place->shard, now_ms, SWEEP_LINES, SWEEP_CELLS);
-	waiters = waiters_of(store, number);
 	rc = apply(store, place, number, io, now_ms);
 	io->applied = rc == IDEM_OK;
-	if (io->applied && !is_renewal(io))
-		*ret_waiters = waiters;
 	return rc;
 }
 
@@ -227,14 +217,13 @@ fits(const struct memory_store *store, const struct idem_cell *write)
 }
 
 static int
-swap_in_shard(struct memory_store *store, const struct place *place, struct idem_io *io,
-              uint64_t *ret_waiters)
+swap_in_shard(struct memory_store *store, const struct place *place, struct idem_io *io)
 {
 	int rc, status = idem_memory_enter(store, place->shard);
 
 	if (status != IDEM_OK)
 		return status;
-	status = swap(store, place, io, ret_waiters);
+	status = swap(store, place, io);
 	rc = leave(store, place->shard);
 	return rc != IDEM_OK && status == IDEM_OK && !io->applied ? rc : status;
 }
@@ -254,14 +243,13 @@ clear_out(struct memory_store *store, struct shard *shard)
 
 /* The room may be where no write has come by.  One shard is locked at a time. */
 static void
-find_room_elsewhere(struct memory_store *store, const struct place *place, struct idem_io *io,
-                    uint64_t *ret_waiters)
+find_room_elsewhere(struct memory_store *store, const struct place *place, struct idem_io *io)
 {
 	size_t own = (size_t)(place->shard - store->region->shards);
 
 	for (size_t i = 1; i < SHARD_COUNT && io->status == IDEM_E_FULL; i++)
 		if (clear_out(store, &store->region->shards[(own + i) % SHARD_COUNT]))
-			io->status = swap_in_shard(store, place, io, ret_waiters);
+			io->status = swap_in_shard(store, place, io);
 }
 
 static int
@@ -269,7 +257,6 @@ memory_cas(struct idem_store *base, struct idem_io *io)
 {
 	struct memory_store *store = (struct memory_store *)base;
 	struct place place = idem_memory_place(store, &io->id);
-	uint64_t waiters = 0;
 
 	io->applied = false;
 	io->store_data = NULL;
@@ -281,10 +268,11 @@ memory_cas(struct idem_store *base, struct idem_io *io)
 		io->status = IDEM_E_FULL;
 		return IDEM_OK;
 	}
-	io->status = swap_in_shard(store, &place, io, &waiters);
+	io->status = swap_in_shard(store, &place, io);
 	if (io->status == IDEM_E_FULL)
-		find_room_elsewhere(store, &place, io, &waiters);
-	idem_memory_ring(store, &io->id, waiters);
+		find_room_elsewhere(store, &place, io);
+	if (io->applied && !is_renewal(io))
+		idem_wake_ring(&store->region->board, idem_wake_fd(&store->wake), &io->id);
 	return IDEM_OK;
 }
 
@@ -296,12 +284,28 @@ memory_release(struct idem_store *base, struct idem_io *io)
 	io->store_data = NULL;
 }
 
+static int
+memory_watch(struct idem_store *base, struct idem_watch *watch)
+{
+	struct memory_store *store = (struct memory_store *)base;
+
+	return idem_wake_watch(&store->wake, watch);
+}
+
+static void
+memory_unwatch(struct idem_store *base, struct idem_watch *watch)
+{
+	struct memory_store *store = (struct memory_store *)base;
+
+	idem_wake_unwatch(&store->wake, watch);
+}
+
 static void
 memory_close(struct idem_store *base)
 {
 	struct memory_store *store = (struct memory_store *)base;
 
-	idem_memory_wake_close(store);
+	idem_wake_close(&store->wake);
 	free(store);
 }
 
@@ -309,8 +313,8 @@ static const struct idem_store_ops memory_ops = {
 	.name = "memory",
 	.cas = memory_cas,
 	.release = memory_release,
-	.watch = idem_memory_watch,
-	.unwatch = idem_memory_unwatch,
+	.watch = memory_watch,
+	.unwatch = memory_unwatch,
 	.close = memory_close,
 };
 
@@ -331,7 +335,7 @@ idem_memory_open(const struct idem_memory_options *options, struct idem_store **
 	store->buckets = (struct bucket *)(void *)((char *)region + region->buckets_at);
 	store->blocks = (union block *)(void *)((char *)region + region->blocks_at);
 	store->options = *options;
-	store->slot = -1;
+	idem_wake_init(&store->wake, &region->board, options->loop);
 	*ret_store = &store->base;
 	return IDEM_OK;
 }
