@@ -3,7 +3,7 @@
 
 static const struct promise *const lists[] = {
 	conformance_transitions, conformance_lost_answers, conformance_payloads,
-	conformance_times,       conformance_handles,
+	conformance_times,       conformance_handles,      conformance_hints,
 };
 
 int

@@ -18,7 +18,7 @@ struct promise {
 	}
 
 extern const struct promise conformance_transitions[], conformance_lost_answers[], conformance_payloads[],
-	conformance_times[], conformance_handles[];
+	conformance_times[], conformance_handles[], conformance_hints[];
 
 #define LEASE 10 /* units */
 #define TTL 100

@@ -196,6 +196,22 @@ shim_release(struct idem_store *base, struct idem_io *io)
 		shim->inner->ops->release(shim->inner, io);
 }
 
+static int
+shim_watch(struct idem_store *base, struct idem_watch *watch)
+{
+	struct shim *shim = (struct shim *)base;
+
+	return shim->inner->ops->watch(shim->inner, watch);
+}
+
+static void
+shim_unwatch(struct idem_store *base, struct idem_watch *watch)
+{
+	struct shim *shim = (struct shim *)base;
+
+	shim->inner->ops->unwatch(shim->inner, watch);
+}
+
 static void
 shim_close(struct idem_store *base)
 {
@@ -215,6 +231,8 @@ shim_open(struct idem_store *inner, struct idem_loop *loop)
 		.cas = shim_cas,
 		.cancel = shim_cancel,
 		.release = shim_release,
+		.watch = shim_watch,
+		.unwatch = shim_unwatch,
 		.close = shim_close,
 	};
 	struct shim *shim = malloc(sizeof *shim);

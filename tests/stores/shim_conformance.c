@@ -8,7 +8,7 @@
 static struct idem_store *
 open_handle(struct conformance *fixture, struct idem_loop *loop)
 {
-	struct idem_store *inner = memory_world_open(fixture->data, NULL);
+	struct idem_store *inner = memory_world_open(fixture->data, loop);
 	struct shim *shim = inner != NULL ? shim_open(inner, loop) : NULL;
 
 	if (shim == NULL)
