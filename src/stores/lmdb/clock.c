@@ -7,40 +7,19 @@
  *
  * Within a boot all processes have CLOCK_BOOTTIME in common; what is added to it is in struct meta.
  */
-#include <fcntl.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "layout.h"
 
-int
-idem_lmdb_boot(char boot[BOOT_MAX])
-{
-	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-	ssize_t n;
-
-	if (fd < 0)
-		return IDEM_E_SYSTEM;
-	memset(boot, 0, BOOT_MAX);
-	n = read(fd, boot, BOOT_MAX - 1);
-	(void)close(fd);
-	return n == 37 ? IDEM_OK : IDEM_E_SYSTEM; /* a uuid and a newline */
-}
-
+/* A new store: any beginning will do, and this one can be read. */
 static uint64_t
-clock_read(clockid_t clock)
+date_ms(void)
 {
 	struct timespec now;
 
-	(void)clock_gettime(clock, &now); /* cannot fail for these clocks */
+	(void)clock_gettime(CLOCK_REALTIME, &now); /* cannot fail for this clock */
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
-uint64_t
-idem_lmdb_uptime_ms(void)
-{
-	return clock_read(CLOCK_BOOTTIME);
 }
 
 uint64_t
@@ -59,8 +38,8 @@ idem_lmdb_clock_start(struct lmdb_env *env, struct meta *meta)
 
 	if (rc != IDEM_OK)
 		return rc;
-	if (meta->clock_ms == 0) /* a new store: any beginning will do, and this one can be read */
-		meta->clock_ms = clock_read(CLOCK_REALTIME);
+	if (meta->clock_ms == 0)
+		meta->clock_ms = date_ms();
 	if (memcmp(meta->boot, boot, sizeof boot) != 0) {
 		memcpy(meta->boot, boot, sizeof boot);
 		meta->clock_offset = meta->clock_ms - idem_lmdb_uptime_ms();

@@ -240,11 +240,15 @@ void idem_lmdb_run_unmap(struct lmdb_env *env);
 /* Makes a change to the header survive a power cut. */
 int idem_lmdb_run_sync(struct lmdb_env *env) IDEM_MUST_CHECK;
 
-/* clock.c */
+/* boot.c */
 
 /* This boot's name.  IDEM_OK, IDEM_E_SYSTEM. */
 int idem_lmdb_boot(char boot[BOOT_MAX]) IDEM_MUST_CHECK;
+/* How long ago it was; the time of suspend counts. */
 uint64_t idem_lmdb_uptime_ms(void);
+
+/* clock.c */
+
 uint64_t idem_lmdb_now(const struct lmdb_env *env);
 /* Continues the clock in a new boot, or takes it over. */
 int idem_lmdb_clock_start(struct lmdb_env *env, struct meta *meta) IDEM_MUST_CHECK;
