@@ -74,6 +74,10 @@ LATE_WITHOUT = "not full_store and not finds_no_room and not gigabyte and not bo
 # nginx does not hand the preloaded libraries on to a new binary.
 SANITIZED_STORIES = ["tests/e2e/" + name for name in ("test_keys.py", "test_scope_and_fingerprint.py",
                                                       "test_upstreams.py", "test_limits.py", "test_reload.py")]
+# And over a store with a thread of its own.
+LMDB_SANITIZED = ["tests/e2e/" + name for name in ("test_durable.py", "test_races.py", "test_outcomes.py")]
+# What says nothing of any store.
+WITHOUT_STORE = ["test_config.py", "test_demo.py"]
 MODULE = os.path.join("nginx", "ngx_http_idempotency_module.so")
 LATE_MODULE = os.path.join("tests", "e2e", "tools", "ngx_http_idempotency_module_late.so")
 
@@ -104,6 +108,8 @@ def main():
     sanitized(build, "asan", tally)
     sanitized(build, "tsan", tally)
     pytest(build, ["tests/e2e"], "e2e", tally)
+    pytest(build, ["tests/e2e"], "lmdb", tally, *["--ignore=tests/e2e/" + name for name in WITHOUT_STORE],
+           IDEM_STORE="lmdb")
     asan = os.path.abspath(build + "-asan")
     nginx_asan = os.path.abspath("scripts/nginx-asan")
     pytest(build, LATE, "late", tally, "-k", LATE_WITHOUT,
@@ -111,6 +117,8 @@ def main():
     pytest(build, LATE, "asan-late", tally, "-k", LATE_WITHOUT,
            IDEM_NGINX=nginx_asan, IDEM_MODULE=os.path.join(asan, LATE_MODULE))
     pytest(build, SANITIZED_STORIES, "asan-e2e", tally, "-k", "not gigabyte and not bounded_memory and not binary_upgrade",
+           IDEM_NGINX=nginx_asan, IDEM_MODULE=os.path.join(asan, MODULE))
+    pytest(build, LMDB_SANITIZED, "asan-lmdb", tally, IDEM_STORE="lmdb",
            IDEM_NGINX=nginx_asan, IDEM_MODULE=os.path.join(asan, MODULE))
     pytest(build, ["tests/docs"], "docs", tally)
     for name in tally.failed:

@@ -9,7 +9,24 @@ import pytest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from harness.gateway import Gateway  # noqa: E402
+from harness.stores import DURABLE, NAMES, STORE  # noqa: E402
 from harness.tally import Tally  # noqa: E402
+
+
+def pytest_configure(config):
+    if STORE not in NAMES:
+        raise pytest.UsageError(f'IDEM_STORE is "{STORE}"; it must be one of: {", ".join(NAMES)}')
+    config.addinivalue_line("markers", "memory_only(reason): a story of the memory store, not told over another")
+    config.addinivalue_line("markers", "durable_only: a story of stores whose records outlive nginx")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leaves out what is no story of this store: a skipped test would count as a failed one."""
+    other = "durable_only" if not DURABLE else "memory_only"
+    away = [item for item in items if item.get_closest_marker(other)]
+    items[:] = [item for item in items if item not in away]
+    if away:
+        config.hook.pytest_deselected(items=away)
 
 
 @pytest.fixture

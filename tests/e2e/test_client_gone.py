@@ -2,6 +2,7 @@
 import pytest
 
 from harness.client import Http1, Http2, request
+from harness.stores import store_line
 from harness.wait import wait_until
 
 BUFFERING = pytest.mark.parametrize("buffering", ["on", "off"])
@@ -47,7 +48,7 @@ def test_while_the_backend_works(guarded, tally, key, how, buffering):
 @BUFFERING
 def test_while_the_response_is_sent(guarded, tally, key, how, buffering):
     gateway = guarded(f"proxy_buffering {buffering}; idempotency_max_response 8m; idempotency_wait 20s;",
-                      http="idempotency_store keys memory:?size=32m;")
+                      http=store_line(size="32m"))
     leaver = Leaver(gateway, how)
     leaver.send("/a?len=5000000", key)
     if how.startswith("h1"):

@@ -7,6 +7,8 @@ import pytest
 from harness.client import request
 from harness.gateway import MODULE, ROOT
 
+pytestmark = pytest.mark.memory_only("each configuration names its store itself")
+
 BAD = [
     # (where, directive, words that the message must have)
     ("http", "idempotency_store x memory:?size=1k;", ["idempotency_store", "size=1k", "1m", "256g"]),

@@ -2,7 +2,11 @@
 import os
 import subprocess
 
+import pytest
+
 from harness.gateway import BUILD, ROOT
+
+pytestmark = pytest.mark.memory_only("the demo declares its store itself")
 
 
 def story(**environment):

@@ -4,6 +4,7 @@ import json
 import pytest
 
 from harness.client import request
+from harness.stores import store_line
 
 BOTH = pytest.mark.parametrize("version", [1, 2])
 
@@ -129,7 +130,7 @@ def test_a_replay_is_only_for_those_who_may_ask(nginx, tally, key, version):
 def test_limits_are_counted_for_replays_too(nginx, tally, key):
     gateway = nginx(f"""
         location / {{ idempotency keys; limit_req zone=one; proxy_pass http://127.0.0.1:{tally.port}; }}""",
-                    http="idempotency_store keys memory:; limit_req_zone all zone=one:1m rate=1r/m;")
+                    http=store_line() + "limit_req_zone all zone=one:1m rate=1r/m;")
     assert request(gateway, "/a", key).status == 200
     assert request(gateway, "/a", key).status == 503
     assert tally.count("/a") == 1

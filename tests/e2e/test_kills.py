@@ -9,13 +9,14 @@ import threading
 
 from harness.client import Http1, Http2, request
 from harness.gateway import MODULE, NGINX, Gateway, rss_bytes
+from harness.stores import store_line
 from harness.tools import verify
 from harness.wait import wait_until
 
 
 def test_200_sigkills_under_load_change_no_answer_and_lose_no_block(guarded, tally):
     gateway = guarded("idempotency_lease 500ms; idempotency_wait 2s; idempotency_in_doubt retry;", workers=4,
-                      http="idempotency_store keys memory:?size=16m;")
+                      http=store_line(size="16m"))
     gateway.allowed_alerts.append(r"exited on signal 9")
     stop, answers, lock, changed = threading.Event(), {}, threading.Lock(), []
 
@@ -60,8 +61,7 @@ def test_200_sigkills_under_load_change_no_answer_and_lose_no_block(guarded, tal
 
 def test_a_hundred_thousand_requests_leave_the_workers_as_they_were(guarded, tally, tmp_path):
     gateway = guarded("", server="location /r { idempotency keys; proxy_pass http://127.0.0.1:PORT2; }",
-                      run=False, workers=2, http="""
-        idempotency_store keys memory:?size=128m;
+                      run=False, workers=2, http=store_line(size="128m", sync="process") + """
         server { listen 127.0.0.1:BACK; keepalive_requests 1000000; location / { return 201 "made\\n"; } }
         upstream back { server 127.0.0.1:BACK; keepalive 64; }""")
     from harness.gateway import free_port

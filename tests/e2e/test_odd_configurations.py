@@ -7,6 +7,7 @@ import pytest
 
 from harness.client import Http1, request
 from harness.gateway import NGINX
+from harness.stores import DESCRIPTORS, is_store, store_line
 from harness.wait import wait_until
 
 BOTH = pytest.mark.parametrize("version", [1, 2])
@@ -112,7 +113,7 @@ def test_several_stores_are_several(nginx, tally, key):
     gateway = nginx(f"""
         location /one {{ idempotency one; proxy_pass http://127.0.0.1:{tally.port}; }}
         location /two {{ idempotency two; idempotency_fingerprint x; proxy_pass http://127.0.0.1:{tally.port}; }}""",
-                    http="idempotency_store one memory:?size=1m; idempotency_store two memory:?size=2m;")
+                    http=store_line("one", "1m") + store_line("two", "2m"))
     twice(gateway, "/one", key)
     twice(gateway, "/two", key)
     assert tally.count("/one") == 1 and tally.count("/two") == 1
@@ -120,10 +121,10 @@ def test_several_stores_are_several(nginx, tally, key):
 
 def test_stores_come_and_go_with_reloads(nginx, tally, key):
     location = f"location / {{ idempotency NAME; proxy_pass http://127.0.0.1:{tally.port}; }}"
-    gateway = nginx(location.replace("NAME", "one"), http="idempotency_store one memory:?size=1m;")
+    gateway = nginx(location.replace("NAME", "one"), http=store_line("one", "1m"))
     first = request(gateway, "/a", key)
     gateway.parts.update(server=location.replace("NAME", "two"),
-                         http="idempotency_store one memory:?size=1m; idempotency_store two memory:?size=2m;")
+                         http=store_line("one", "1m") + store_line("two", "2m"))
     assert gateway.reload() == "reloaded"
     assert request(gateway, "/a", key).body != first.body
     gateway.parts["server"] = location.replace("NAME", "one")
@@ -136,7 +137,7 @@ def test_stores_come_and_go_with_reloads(nginx, tally, key):
         assert gateway.reload() == "reloaded"
     links = [os.readlink(f"/proc/{gateway.pid()}/fd/{fd}") for fd in os.listdir(f"/proc/{gateway.pid()}/fd")]
     wait_until(lambda: len(gateway.workers()) == 2)
-    assert sum("memfd:idempotency" in link for link in links) <= 2
+    assert sum(is_store(link) for link in links) <= 2 * DESCRIPTORS
 
 
 def test_a_single_process_is_enough(nginx, tally, key):
@@ -167,7 +168,7 @@ def attempt(gateway, key):
 def test_idle_upstream_connections_that_close_execute_nothing_twice(nginx, tally, key):
     gateway = nginx("location / { idempotency keys; proxy_http_version 1.1; proxy_set_header Connection '';"
                     "proxy_pass http://back; }", workers=1,
-                    http=f"idempotency_store keys memory:; upstream back {{ server 127.0.0.1:{tally.port}; keepalive 8; }}")
+                    http=store_line(size="64m") + f"upstream back {{ server 127.0.0.1:{tally.port}; keepalive 8; }}")
     for n in range(300):
         # every third answer closes the connection after it said that it would stay
         request(gateway, "/a?keep=1" if n % 3 else "/a", f"{key}-{n}")

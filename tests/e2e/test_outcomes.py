@@ -5,6 +5,7 @@ import pytest
 
 from harness.client import request
 from harness.gateway import free_port
+from harness.stores import store_line
 
 BOTH = pytest.mark.parametrize("version", [1, 2])
 BUFFERING = pytest.mark.parametrize("buffering", ["on", "off"])
@@ -90,7 +91,7 @@ def test_no_live_upstream_and_no_resolver_release_the_key(nginx, key):
     gateway = nginx("""
         location /down { idempotency keys; proxy_pass http://down; }
         location /name { idempotency keys; set $h nowhere.invalid; proxy_pass http://$h; }
-    """, http="idempotency_store keys memory:; upstream down { server 127.0.0.1:1 down; }")
+    """, http=store_line() + "upstream down { server 127.0.0.1:1 down; }")
     for path in ("/down", "/down", "/name", "/name"):
         assert request(gateway, path, key + path[1:]).status == 502
     assert all(" released " in line for line in gateway.results(4))

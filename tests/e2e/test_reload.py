@@ -61,6 +61,7 @@ def test_a_client_that_left_before_a_reload_is_still_completed(guarded, tally, k
     assert request(gateway, "/a?gate=g", key).replayed and tally.count("/a") == 1
 
 
+@pytest.mark.memory_only("a store on a disk forgets nothing with another size")
 def test_a_reload_that_would_forget_every_key_is_refused(guarded, tally, key):
     gateway = guarded()
     first = request(gateway, "/a", key)

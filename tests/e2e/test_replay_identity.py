@@ -4,6 +4,7 @@ import gzip
 import pytest
 
 from harness.client import Http1, request
+from harness.stores import store_line
 
 BOTH = pytest.mark.parametrize("version", [1, 2])
 BUFFERING = pytest.mark.parametrize("buffering", ["on", "off"])
@@ -41,7 +42,7 @@ def test_replays_are_identical(guarded, tally, key, version, buffering, script):
 @BUFFERING
 def test_five_megabytes_of_any_bytes_under_a_raised_limit(guarded, key, version, buffering):
     gateway = guarded(f"proxy_buffering {buffering}; idempotency_max_response 8m;",
-                      http="idempotency_store keys memory:?size=32m;")
+                      http=store_line(size="32m"))
     first, _ = twice(gateway, "/a?len=5000000&pieces=100000", key, version)
     assert len(first.body) == 5000000
 

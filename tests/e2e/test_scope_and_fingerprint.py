@@ -4,6 +4,8 @@ import json
 import pytest
 
 from harness.client import Http1, Http2, request
+from harness.stores import store_line
+from harness.tools import store_bytes
 
 BOTH = pytest.mark.parametrize("version", [1, 2])
 
@@ -31,8 +33,7 @@ def test_another_callers_key_cannot_be_probed(guarded, key):
 
 
 def test_a_stable_principal_survives_the_rotation_of_its_token(guarded, tally, key):
-    gateway = guarded("idempotency_scope $principal;", http="""
-        idempotency_store keys memory:;
+    gateway = guarded("idempotency_scope $principal;", http=store_line() + """
         map $http_authorization $principal { "Bearer old" alice; "Bearer new" alice; default ""; }""")
     request(gateway, "/a", key, headers=auth("old"))
     assert request(gateway, "/a", key, headers=auth("new")).replayed
@@ -135,15 +136,6 @@ def test_nothing_of_a_caller_is_in_any_log_or_in_the_open_in_the_store(guarded, 
     for line in (gateway.log() + gateway.read("access.log")).splitlines():
         quoted_by_nginx = line.split(", client:")[0]
         assert secret not in line and "tok-" not in line and "body-" not in quoted_by_nginx
-    store = open(store_file(gateway), "rb").read()
+    store = store_bytes(gateway)
     assert secret.encode() not in store and b"tok-" not in store and ("body-" + key).encode() not in store
-    assert b"X-Secret" in store, "this looked into the right file"
-
-
-def store_file(gateway):
-    import os
-    for fd in os.listdir(f"/proc/{gateway.pid()}/fd"):
-        path = f"/proc/{gateway.pid()}/fd/{fd}"
-        if "memfd:idempotency:keys" in os.readlink(path):
-            return path
-    raise AssertionError("no store")
+    assert b"X-Secret" in store, "this looked into the right place"

@@ -73,20 +73,24 @@ class Http1:
         self.send_raw(data)
 
     def read_head(self):
-        line = self.stream.readline()
-        if not line:
-            raise ConnectionError("the connection was closed without an answer")
+        line = self._head_line()
         version, _, rest = line.decode("latin-1").rstrip("\r\n").partition(" ")
         assert version.startswith("HTTP/1."), line
         status, _, reason = rest.partition(" ")
         headers = []
         while True:
-            line = self.stream.readline()
-            if line in (b"\r\n", b""):
+            line = self._head_line()
+            if line == b"\r\n":
                 break
             key, _, value = line.decode("latin-1").rstrip("\r\n").partition(": ")
             headers.append((key, value))
         return int(status), reason, headers
+
+    def _head_line(self):
+        line = self.stream.readline()
+        if not line.endswith(b"\n"):
+            raise ConnectionError("the connection was closed without a whole head")
+        return line
 
     def read(self):
         status, reason, headers = self.read_head()

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import time
 
+from .stores import DIR, store_line
 from .wait import wait_until
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
@@ -61,11 +62,10 @@ def free_port():
 class Gateway:
     """nginx with http{} and server{} as a test gives them."""
 
-    def __init__(self, directory, server, http="idempotency_store keys memory:?size=8m;", workers=2, main="",
-                 modules="", shutdown="30s"):
+    def __init__(self, directory, server, http=None, workers=2, main="", modules="", shutdown="30s"):
         self.dir = str(directory)
-        self.parts = {"server": server, "http": http, "workers": workers, "main": main, "modules": modules,
-                      "shutdown": shutdown}
+        self.parts = {"server": server, "http": store_line() if http is None else http, "workers": workers, "main": main,
+                      "modules": modules, "shutdown": shutdown}
         self.port, self.port2 = free_ports(2)
         self.allowed_alerts = []
         self.running = False
@@ -73,8 +73,9 @@ class Gateway:
     # life
 
     def write(self):
+        parts = dict(self.parts, http=self.parts["http"].replace(DIR, self.dir))
         text = FRAME.format(module=MODULE, dir=self.dir, port=self.port, port2=self.port2,
-                            user="user root;" if os.getuid() == 0 else "", **self.parts)
+                            user="user root;" if os.getuid() == 0 else "", **parts)
         with open(self.path("nginx.conf"), "w", encoding="utf-8") as out:
             out.write(text)
 
@@ -130,6 +131,20 @@ class Gateway:
     def workers(self, master=None):
         return children(master or self.pid())
 
+    def kill(self):
+        """SIGKILL to the master and to each worker. start() may follow."""
+        pids = [self.pid(), *self.workers()]  # the master first: it would start other workers
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        wait_until(lambda: not any(alive(pid) for pid in pids), what="nginx to be dead")
+        self.running = False
+        os.unlink(self.path("nginx.pid"))
+        # nginx itself tries again, if a connection had the port for the moment
+        self.allowed_alerts.append(r"\[emerg\].* bind\(\) to 127\.0\.0\.1:\d+ failed \(98:|still could not bind")
+
     def kill_worker(self, pid, number=signal.SIGKILL):
         self.allowed_alerts.append(rf"worker process {pid} exited on signal")
         os.kill(pid, number)
@@ -173,10 +188,10 @@ class Gateway:
 def alive(pid):
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except (ProcessLookupError, FileNotFoundError):
         return False
-    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:
-        return stat.read().rpartition(")")[2].split()[0] != "Z"
 
 
 def children(pid):

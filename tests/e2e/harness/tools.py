@@ -4,6 +4,7 @@ import socket
 import subprocess
 
 from .gateway import BUILD
+from .stores import DURABLE, is_store, store_directory
 from .wait import wait_until
 
 
@@ -37,17 +38,40 @@ class Server:
 
 
 def store_path(gateway, name="keys"):
-    """The path of a store's memory, as the master sees it."""
+    """Where a store is: a file or a directory. The memory store's file is a descriptor of the master."""
+    if DURABLE:
+        return store_directory(gateway.dir, name)
     pid = gateway.pid()
     for fd in os.listdir(f"/proc/{pid}/fd"):
         path = f"/proc/{pid}/fd/{fd}"
-        if f"memfd:idempotency:{name} " in os.readlink(path):
+        if is_store(os.readlink(path), name + " "):
             return path
     raise AssertionError("the master has no store")
 
 
+def store_bytes(gateway):
+    """All that somebody reads who has got hold of the store."""
+    path = store_path(gateway)
+    paths = [os.path.join(path, name) for name in os.listdir(path)] if os.path.isdir(path) else [path]
+    data = b""
+    for part in paths:
+        with open(part, "rb") as file:
+            data += file.read()
+    return data
+
+
 def verify(gateway):
     """Runs the checker over the store; returns the number of cells."""
+    if DURABLE:
+        return records(store_path(gateway))
     run = subprocess.run([tool("verify_store"), store_path(gateway)], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout
     return int(run.stdout.split()[0])
+
+
+def records(path):
+    """LMDB's own tool reads every record, of the main database and of those with names; returns their number."""
+    dumps = [subprocess.run(["mdb_dump", *option, path], capture_output=True, check=False) for option in ([], ["-a"])]
+    assert dumps[0].returncode == 0, dumps[0].stderr
+    # a line for each key and one for each value, with a blank before
+    return sum(line.startswith(b" ") for dump in dumps for line in dump.stdout.splitlines()) // 2

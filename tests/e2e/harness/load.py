@@ -1,0 +1,79 @@
+"""Clients that never rest: they ask for new keys and again for old ones, and remember what they were answered."""
+import collections
+import itertools
+import json
+import random
+import threading
+
+from .client import Http1
+from .gateway import settle
+
+PER_CONNECTION = 50
+
+
+def key_of(n):
+    return f"key-{n}"
+
+
+def target_of(n):
+    return f"/pay?len={64 + n * 997 % 5000}"
+
+
+def code(response):
+    """What kind of an answer of the guard's own it is, or nothing."""
+    if response.get("Content-Type") != "application/problem+json":
+        return None
+    return json.loads(response.body)["code"]
+
+
+class Load:
+    """Under idempotency_in_doubt reject a key has one answer for good, whoever asks, and whatever happens meanwhile."""
+
+    def __init__(self, gateways, clients=8):
+        self.gateways = gateways
+        self.answers = {}  # by number of key: the first whole answer that a client was sent
+        self.wrong = []    # what no client should see
+        self.broken = collections.Counter()  # connections that broke, by gateway
+        self.lock = threading.Lock()
+        self.numbers = itertools.count()
+        self.over = threading.Event()
+        self.threads = [threading.Thread(target=self._run, args=(seed,), daemon=True) for seed in range(clients)]
+        for thread in self.threads:
+            thread.start()
+
+    def stop(self):
+        self.over.set()
+        for thread in self.threads:
+            thread.join(60)
+
+    def _run(self, seed):
+        chooser = random.Random(seed)
+        while not self.over.is_set():
+            gateway = chooser.choice(self.gateways)
+            try:
+                self._talk(gateway, chooser)
+            except TimeoutError:
+                self.wrong.append("no answer")
+            except OSError:
+                self.broken[gateway] += 1
+                settle(0.01)
+
+    def _talk(self, gateway, chooser):
+        with Http1(gateway.port) as client:
+            for _ in range(PER_CONNECTION):
+                if self.over.is_set():
+                    return
+                # a new key, or one that others have just used or are using
+                self._ask(client, max(next(self.numbers) - chooser.choice((0, 0, 0, 1, 5, 200)), 0))
+
+    def _ask(self, client, n):
+        known = self.answers.get(n)
+        client.send(target_of(n), key_of(n))
+        response = client.read()
+        if response.status == 200:
+            with self.lock:
+                known = self.answers.setdefault(n, response)
+            if not response.same_as(known):
+                self.wrong.append((n, known.status, known.body[:80], response.body[:80]))
+        elif known or code(response) not in ("in-progress", "outcome-unknown"):
+            self.wrong.append((n, known and known.status, response.status, response.body[:300]))
