@@ -42,6 +42,12 @@ server {{
 """
 
 
+def local(text, directory):
+    """The places of a real machine, inside the test's directory."""
+    text = text.replace("/var/log/nginx", str(directory)).replace("/var/backups", str(directory))
+    return text.replace("/var/lib/idem", f"{directory}/idem")
+
+
 def free_port():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return listener.getsockname()[1]
@@ -66,7 +72,7 @@ def framed(context, text, directory, ports=None):
         text += "http { }"
     text = re.sub(r"\blisten +(\d+);", lambda m: f"listen 127.0.0.1:{ports.get(int(m[1])) or free_port()};", text)
     text = text.replace("127.0.0.1:9000", f"127.0.0.1:{ports.get(9000, 9000)}")
-    return text.replace("/var/log/nginx", str(directory))
+    return local(text, directory)
 
 
 def nginx_test(context, text, directory):

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from fences import KINDS, ROOT, all_fences, fences, pages
-from machine import BUILD, Gateway, nginx_test
+from machine import BUILD, Gateway, local, nginx_test
 from sources import log_lines
 
 
@@ -67,7 +67,7 @@ def test_a_log_line_is_one_that_the_module_writes(fence):
 
 def compile_c(source, *arguments):
     strict = ["-std=gnu11", "-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Werror"]
-    libraries = [str(BUILD / "src" / "libidem.a"), "-lcrypto", "-ljansson", "-lpthread"]
+    libraries = [str(BUILD / "src" / "libidem.a"), "-lcrypto", "-ljansson", "-llmdb", "-lpthread"]
     run = subprocess.run(["cc", *strict, "-I", str(ROOT / "include"), str(source), *arguments,
                           *libraries],
                          capture_output=True, text=True, check=False)
@@ -107,7 +107,7 @@ def run_console(fence, gateway, directory, environment):
         command, _, expected = part.partition("\n")
         if gateway is not None:
             command = command.replace("localhost:8080", f"127.0.0.1:{gateway.port}")
-            command = command.replace("/var/log/nginx", str(directory))
+            command = local(command, directory)
         printed, matches = run_command(command, as_pattern(expected), directory, environment)
         assert matches, f"{fence}: {command} printed\n{printed}"
 

@@ -1,7 +1,10 @@
 """What a store on a disk promises beyond the others: records outlive nginx, however it ends, and two nginx may share them."""
 import collections
 import json
+import os
 import random
+import shutil
+import subprocess
 import threading
 import time
 
@@ -10,7 +13,7 @@ import pytest
 from harness.client import Http1, request
 from harness.gateway import settle
 from harness.load import Load, code, key_of, target_of
-from harness.stores import store_line
+from harness.stores import store_directory, store_line
 from harness.wait import wait_until
 
 pytestmark = pytest.mark.durable_only
@@ -285,3 +288,29 @@ def test_30_quick_stops_under_load_end_each_worker_in_order(guarded, tally):
     assert not load.wrong, load.wrong[:5]
     ask_all_again(gateway, load, executions(tally))
     assert set(executions(tally).values()) == {1}
+
+
+# Copied and restored
+
+
+@pytest.mark.parametrize("options", [[], ["-c"]], ids=["whole", "compact"])
+def test_a_copy_that_was_made_under_load_is_a_store(guarded, tally, tmp_path, options):
+    gateway = guarded("idempotency_lease 500ms; idempotency_wait 200ms;")
+    directory, copy = store_directory(gateway.dir), tmp_path / "copy"
+    load = Load([gateway])
+    wait_until(lambda: len(load.answers) > 200, 60, "enough answers")
+    copy.mkdir()
+    before = dict(load.answers)
+    subprocess.run(["mdb_copy", *options, directory, copy], check=True)
+    load.stop()
+    gateway.stop()
+    shutil.rmtree(directory)
+    os.mkdir(directory, 0o700)
+    shutil.copy(copy / "data.mdb", directory)
+    gateway.start()
+    count = tally.count("/pay")
+    for n, answer in before.items():
+        again = request(gateway, target_of(n), key_of(n))
+        assert again.replayed and again.same_as(answer), n
+    assert tally.count("/pay") == count
+    assert request(gateway, "/a", "new").status == 200
