@@ -296,8 +296,9 @@ static ngx_int_t
 ngx_http_idempotency_store_size(ngx_conf_t *cf,
     ngx_http_idempotency_store_t *store, ngx_str_t *option)
 {
-    off_t      size;
-    ngx_str_t  value;
+    off_t       size;
+    ngx_str_t   value;
+    ngx_uint_t  tera;
 
     if (option->len <= 5 || ngx_strncmp(option->data, "size=", 5) != 0) {
         return NGX_DECLINED;
@@ -310,7 +311,21 @@ ngx_http_idempotency_store_size(ngx_conf_t *cf,
     value.data = option->data + 5;
     value.len = option->len - 5;
 
+    /* nginx has no suffix for it */
+
+    tera = value.data[value.len - 1] == 't' || value.data[value.len - 1] == 'T';
+    value.len -= tera;
+
     size = ngx_parse_offset(&value);
+
+    if (tera && size > 0 && size <= store->kind->max_size >> 40
+        && value.data[value.len - 1] <= '9')
+    {
+        size <<= 40;
+
+    } else if (tera) {
+        size = NGX_ERROR;
+    }
 
     if (size < store->kind->min_size || size > store->kind->max_size) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,

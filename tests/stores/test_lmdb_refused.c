@@ -161,7 +161,7 @@ a_missing_parent_and_a_file_are_no_directory(void **state)
 	(void)strcat(bench.world.path, "/no/more");
 	assert_refused(&bench, IDEM_E_UNAVAILABLE, "make the directory above it");
 	(void)snprintf(bench.world.path, sizeof bench.world.path, "%s/store/data.mdb", bench.world.parent);
-	assert_refused(&bench, IDEM_E_UNAVAILABLE, "make the directory above it");
+	assert_refused(&bench, IDEM_E_UNAVAILABLE, "a file is where a directory should be");
 	(void)snprintf(bench.world.path, sizeof bench.world.path, "%s/store", bench.world.parent);
 	open_store(&bench);
 	assert_whole(&bench);
@@ -196,6 +196,8 @@ another_owners_directory_is_told_with_the_user_who_needs_it(void **state)
 	close_store(&bench);
 	if (geteuid() != 0)
 		assert_int_equal(chmod(bench.world.path, 0), 0);
+	else
+		assert_int_equal(chmod(bench.world.parent, 0711), 0);
 	child = fork();
 	assert_true(child >= 0);
 	if (child == 0)

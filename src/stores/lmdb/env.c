@@ -1,5 +1,6 @@
 /* One MDB_env: opened, checked, mapped anew, closed. */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -291,6 +292,20 @@ settle_files(struct lmdb_env *env, bool alone, char *why, size_t cap)
 	return IDEM_OK;
 }
 
+/* LMDB does not say which of its files it means. */
+static const char *
+culprit(const struct lmdb_env *env, int rc)
+{
+	char name[PATH_MAX];
+
+	if (rc == ENOENT || rc == ENOTDIR)
+		return "";
+	if (rc == EACCES && idem_lmdb_name(env, "lock.mdb", name) &&
+	    faccessat(AT_FDCWD, name, R_OK | W_OK, AT_EACCESS) == -1 && errno == EACCES)
+		return "lock.mdb";
+	return "data.mdb";
+}
+
 static int
 open_all(struct lmdb_env *env, bool create, char *why, size_t cap)
 {
@@ -308,8 +323,7 @@ open_all(struct lmdb_env *env, bool create, char *why, size_t cap)
 	if (rc == 0)
 		rc = mdb_reader_check(env->mdb, &dead);
 	if (rc != 0)
-		return idem_lmdb_why(why, cap, env->path, rc == ENOENT || rc == ENOTDIR ? "" : "data.mdb",
-		                     rc);
+		return idem_lmdb_why(why, cap, env->path, culprit(env, rc), rc);
 	rc = check_length(env, why, cap);
 	if (rc == IDEM_OK)
 		rc = start_tables(env, why, cap);

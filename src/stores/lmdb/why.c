@@ -1,5 +1,6 @@
 /* What LMDB's and the system's errors mean to those who use a store, and what helps. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -56,8 +57,9 @@ cure(int rc)
 	case EROFS:
 		return "mount the file system writable, or choose another directory";
 	case ENOENT:
-	case ENOTDIR:
 		return "make the directory above it, or choose another path";
+	case ENOTDIR:
+		return "a file is where a directory should be: choose another path";
 	case ENOSPC:
 	case EDQUOT:
 	case EFBIG:
@@ -90,6 +92,10 @@ idem_lmdb_why(char *why, size_t cap, const char *path, const char *file, int rc)
 {
 	const char *slash = file[0] == '\0' ? "" : "/";
 
+	if ((rc == EACCES || rc == EPERM) && faccessat(AT_FDCWD, path, F_OK, AT_EACCESS) == -1)
+		return idem_lmdb_say(why, cap, IDEM_E_UNAVAILABLE,
+		                     "%s: permission denied: let user id %u pass the directories above it",
+		                     path, (unsigned)geteuid());
 	if (rc == EACCES || rc == EPERM)
 		return idem_lmdb_say(
 			why, cap, IDEM_E_UNAVAILABLE,
