@@ -122,6 +122,17 @@ write_file(const char *name, const void *bytes, size_t len)
 	(void)close(fd);
 }
 
+/* In one step: nobody finds half of it. */
+static void
+put_file(const char *name, const struct copy *copy)
+{
+	char aside[160];
+
+	(void)snprintf(aside, sizeof aside, "%s.new", name);
+	write_file(aside, copy->bytes, copy->len);
+	assert_int_equal(rename(aside, name), 0);
+}
+
 /* ---- when it is opened ---- */
 
 static void
@@ -378,7 +389,7 @@ a_file_that_is_cut_short_under_it(void **state)
 	copy = read_file(bench.data);
 	assert_int_equal(truncate(bench.data, 4096), 0);
 	assert_keeps_failing(&bench, IDEM_E_CORRUPT);
-	write_file(bench.data, copy.bytes, copy.len);
+	put_file(bench.data, &copy);
 	assert_recovers(&bench);
 	tear_down(&bench);
 	free(copy.bytes);
@@ -403,6 +414,83 @@ a_file_that_is_removed_under_it(void **state)
 	tear_down(&bench);
 }
 
+/* Two lock files would be two writers at once. */
+static void
+a_lock_file_that_is_removed_under_it_lets_nobody_else_in(void **state)
+{
+	struct bench bench;
+	char name[128];
+	pid_t child;
+	int status;
+
+	(void)state;
+	set_up(&bench);
+	(void)snprintf(name, sizeof name, "%s/lock.mdb", bench.world.path);
+	assert_int_equal(unlink(name), 0);
+	child = fork();
+	assert_true(child >= 0);
+	if (child == 0) {
+		struct idem_lmdb_options options = lmdb_world_options(&bench.world, bench.crowd.actor.loop);
+		char why[512] = "";
+		int rc = idem_lmdb_check(&options, why, sizeof why);
+
+		_exit(rc != IDEM_E_UNAVAILABLE ||
+		      strstr(why, "lock.mdb: it was removed while it was in use") == NULL);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	assert_whole(&bench);
+	close_store(&bench);
+	open_store(&bench); /* alone: all is made anew */
+	assert_whole(&bench);
+	tear_down(&bench);
+}
+
+/* Those who have the old one open must notice, before they and newcomers go different ways. */
+static void
+a_removed_idem_run_is_noticed(void **state)
+{
+	struct bench bench;
+	struct stat st;
+	char name[128];
+
+	(void)state;
+	set_up(&bench);
+	(void)snprintf(name, sizeof name, "%s/idem.run", bench.world.path);
+	assert_int_equal(unlink(name), 0);
+	for (int i = 0; i < 100 && stat(name, &st) != 0; i++)
+		assert_int_equal(idem_poll_loop_run(bench.crowd.actor.loop, NULL, 50), IDEM_PENDING);
+	assert_int_equal(stat(name, &st), 0);
+	assert_recovers(&bench);
+	tear_down(&bench);
+}
+
+/* nginx' workers come and go: a new one must not begin an empty store beside the others'. */
+static void
+a_newcomer_does_not_make_a_removed_file_anew(void **state)
+{
+	struct bench bench;
+	struct stat st;
+	pid_t child;
+	int status;
+
+	(void)state;
+	set_up(&bench);
+	assert_int_equal(unlink(bench.data), 0);
+	child = fork();
+	assert_true(child >= 0);
+	if (child == 0) {
+		struct idem_lmdb_options options = lmdb_world_options(&bench.world, bench.crowd.actor.loop);
+		char why[512] = "";
+
+		_exit(idem_lmdb_check(&options, why, sizeof why) != IDEM_E_UNAVAILABLE);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	assert_int_equal(stat(bench.data, &st), -1);
+	tear_down(&bench);
+}
+
 static void
 another_stores_file_that_is_copied_over_it(void **state)
 {
@@ -423,7 +511,7 @@ another_stores_file_that_is_copied_over_it(void **state)
 	}
 	write_file(bench.data, others.bytes, others.len);
 	assert_keeps_failing(&bench, IDEM_E_CORRUPT);
-	write_file(bench.data, copy.bytes, copy.len);
+	put_file(bench.data, &copy);
 	assert_recovers(&bench);
 	tear_down(&bench);
 	tear_down(&other);
@@ -506,6 +594,9 @@ main(void)
 		cmocka_unit_test(those_who_share_a_directory_agree_on_whether_they_wait_for_the_disk),
 		cmocka_unit_test(a_file_that_is_cut_short_under_it),
 		cmocka_unit_test(a_file_that_is_removed_under_it),
+		cmocka_unit_test(a_lock_file_that_is_removed_under_it_lets_nobody_else_in),
+		cmocka_unit_test(a_removed_idem_run_is_noticed),
+		cmocka_unit_test(a_newcomer_does_not_make_a_removed_file_anew),
 		cmocka_unit_test(another_stores_file_that_is_copied_over_it),
 		cmocka_unit_test(a_damaged_answer_is_never_given),
 	};

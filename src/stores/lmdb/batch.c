@@ -34,22 +34,22 @@ remap(struct lmdb_env *env)
 static int
 begin(struct lmdb_env *env, MDB_txn **ret_txn)
 {
-	bool strict = env->sync == IDEM_LMDB_SYNC_FULL || atomic_load(&env->run->suspect);
-	int rc;
+	int rc = mdb_txn_begin(env->mdb, NULL, 0, ret_txn);
 
-	if (env->sync == IDEM_LMDB_SYNC_COMPLETION) {
-		/* After a failed fsync nobody knows which pages are on disk.  A commit that syncs its meta
-		 * page too stands on its own: its own pages, and those of all before, which were synced when
-		 * they were written. */
-		rc = mdb_env_set_flags(env->mdb, MDB_NOMETASYNC, strict ? 0 : 1);
-		if (rc != 0)
-			return rc;
+	if (rc == MDB_MAP_RESIZED) {
+		rc = remap(env);
+		if (rc == 0)
+			rc = mdb_txn_begin(env->mdb, NULL, 0, ret_txn);
 	}
-	rc = mdb_txn_begin(env->mdb, NULL, 0, ret_txn);
-	if (rc != MDB_MAP_RESIZED)
+	if (rc != 0)
 		return rc;
-	rc = remap(env);
-	return rc == 0 ? mdb_txn_begin(env->mdb, NULL, 0, ret_txn) : rc;
+	/*
+	 * After a failed fsync nobody knows which pages are on disk.  A commit that syncs its meta page too
+	 * stands on its own: its own pages, and those of all before, which were synced when they were
+	 * written.  Decided under LMDB's lock: whoever failed before us has said so by now.
+	 */
+	env->strict = env->sync == IDEM_LMDB_SYNC_FULL || atomic_load(&env->run->suspect) != 0;
+	return mdb_env_set_flags(env->mdb, MDB_NOMETASYNC, !env->strict);
 }
 
 /* Is what a failed commit leaves unknown?  Only if it failed at its last step. */
@@ -128,6 +128,8 @@ reset(struct op *op)
 static void
 fail_op(struct op *op, int status)
 {
+	if (op->status != IDEM_OK)
+		return; /* it has failed already */
 	/* What only looked has changed nothing. */
 	if (status == IDEM_E_INDOUBT && !op->applied)
 		status = IDEM_E_UNAVAILABLE;
@@ -169,8 +171,8 @@ sweep_max(const struct lmdb_env *env, size_t wanted)
 	return (unsigned)(wanted < pages ? wanted : pages);
 }
 
-void
-idem_lmdb_raise_durable(struct lmdb_env *env, uint64_t commit)
+static void
+raise_durable(struct lmdb_env *env, uint64_t commit)
 {
 	uint64_t durable = atomic_load(&env->run->durable);
 
@@ -181,14 +183,12 @@ idem_lmdb_raise_durable(struct lmdb_env *env, uint64_t commit)
 static void
 committed(struct lmdb_env *env, uint64_t commit)
 {
-	bool suspect = atomic_load(&env->run->suspect) != 0;
-
 	env->last_commit = commit;
 	if (env->sync == IDEM_LMDB_SYNC_PROCESS)
 		return;
 	/* The fsync of this one's pages came after the last one's meta page was written. */
-	idem_lmdb_raise_durable(env, env->sync == IDEM_LMDB_SYNC_FULL || suspect ? commit : commit - 1);
-	if (suspect)
+	raise_durable(env, env->strict ? commit : commit - 1);
+	if (env->strict)
 		atomic_store(&env->run->suspect, 0);
 }
 
@@ -377,6 +377,48 @@ sweep(struct lmdb_env *env, bool *ret_removed)
 		return end(env, txn, &meta, now_ms, &lost);
 	mdb_txn_abort(txn);
 	return rc;
+}
+
+/* A commit of nothing but the meta page, synced. */
+static void
+commit_strictly(struct lmdb_env *env)
+{
+	uint64_t now_ms = idem_lmdb_now(env);
+	struct meta meta;
+	MDB_txn *txn;
+	int lost, rc = begin_meta(env, &txn, &meta);
+
+	if (rc == 0)
+		rc = end(env, txn, &meta, now_ms, &lost);
+	if (rc == 0)
+		return;
+	report_rc(env, rc);
+	idem_lmdb_fail_held(env);
+}
+
+void
+idem_lmdb_sync(struct lmdb_env *env)
+{
+	uint64_t newest = env->last_commit;
+	int rc;
+
+	for (const struct op *op = env->held.first; op != NULL; op = op->next)
+		newest = op->commit > newest ? op->commit : newest;
+	/* An fsync that succeeds after one that failed says nothing of what the failed one should have
+	 * written. */
+	if (atomic_load(&env->run->suspect) != 0) {
+		commit_strictly(env);
+		return;
+	}
+	rc = mdb_env_sync(env->mdb, 1);
+	if (rc == 0 && atomic_load(&env->run->suspect) == 0) {
+		raise_durable(env, newest);
+		return;
+	}
+	atomic_store(&env->run->suspect, 1);
+	if (rc != 0)
+		report_rc(env, rc);
+	idem_lmdb_fail_held(env);
 }
 
 static void

@@ -53,7 +53,7 @@ check_data(struct lmdb_env *env, bool create, bool alone, bool *ret_new, char *w
 	int rc = stat_data(env, &st);
 
 	*ret_new = rc == ENOENT;
-	if (rc == ENOENT && create)
+	if (rc == ENOENT && create && alone)
 		return IDEM_OK;
 	if (rc == ENOENT)
 		return idem_lmdb_say(
@@ -120,6 +120,18 @@ idem_lmdb_env_health(struct lmdb_env *env)
 	return IDEM_OK;
 }
 
+int
+idem_lmdb_env_health_of_all(struct lmdb_env *env)
+{
+	int rc = idem_lmdb_env_health(env);
+	struct stat st;
+
+	/* Who opens it now has another one, and sees neither our locks nor what we share. */
+	if (rc == IDEM_OK && (fstat(env->run_fd, &st) == -1 || st.st_nlink == 0))
+		rc = IDEM_E_UNAVAILABLE;
+	return rc;
+}
+
 /* ---- the tables ---- */
 
 static int
@@ -151,8 +163,9 @@ open_tables(struct lmdb_env *env, MDB_txn *txn)
 	return rc;
 }
 
+/* Whoever comes alone commits, and syncs all that was committed before. */
 static int
-start(struct lmdb_env *env, MDB_txn *txn, int *ret_status)
+start(struct lmdb_env *env, MDB_txn *txn, bool alone, int *ret_status)
 {
 	struct meta meta, before;
 	bool is_new;
@@ -172,9 +185,11 @@ start(struct lmdb_env *env, MDB_txn *txn, int *ret_status)
 	if (*ret_status != IDEM_OK)
 		return EIO;
 	memcpy(env->uuid, meta.uuid, sizeof env->uuid);
-	env->last_commit = meta.commit;
-	if (is_new || memcmp(&before, &meta, sizeof meta) != 0)
+	if (alone || is_new || memcmp(&before, &meta, sizeof meta) != 0) {
+		meta.commit++;
 		rc = idem_lmdb_meta_put(env, txn, &meta);
+	}
+	env->last_commit = meta.commit;
 	return rc;
 }
 
@@ -199,14 +214,14 @@ say_not_started(const struct lmdb_env *env, int rc, int status, char *why, size_
 
 /* A transaction that writes nothing is not committed to disk, but keeps the tables open. */
 static int
-start_tables(struct lmdb_env *env, char *why, size_t cap)
+start_tables(struct lmdb_env *env, bool alone, char *why, size_t cap)
 {
 	MDB_txn *txn;
 	int rc = mdb_txn_begin(env->mdb, NULL, 0, &txn), status = IDEM_OK;
 
 	if (rc != 0)
 		return say_not_started(env, rc, status, why, cap);
-	rc = start(env, txn, &status);
+	rc = start(env, txn, alone, &status);
 	if (rc == 0)
 		rc = mdb_txn_commit(txn);
 	else
@@ -215,18 +230,6 @@ start_tables(struct lmdb_env *env, char *why, size_t cap)
 }
 
 /* ---- opening ---- */
-
-static unsigned
-open_flags(const struct lmdb_env *env)
-{
-	unsigned flags = MDB_NOTLS | MDB_NORDAHEAD;
-
-	if (env->sync == IDEM_LMDB_SYNC_COMPLETION)
-		flags |= MDB_NOMETASYNC;
-	if (env->sync == IDEM_LMDB_SYNC_PROCESS)
-		flags |= MDB_NOSYNC;
-	return flags;
-}
 
 static int
 open_mdb(struct lmdb_env *env, bool is_new)
@@ -243,7 +246,7 @@ open_mdb(struct lmdb_env *env, bool is_new)
 	if (rc == 0 && size != 0)
 		rc = mdb_env_set_mapsize(env->mdb, size);
 	if (rc == 0)
-		rc = mdb_env_open(env->mdb, env->path, open_flags(env), 0600);
+		rc = mdb_env_open(env->mdb, env->path, MDB_NOTLS | MDB_NORDAHEAD, 0600);
 	if (rc == 0)
 		rc = mdb_env_stat(env->mdb, &stat);
 	if (rc == 0)
@@ -265,8 +268,10 @@ mark_unsynced(struct lmdb_env *env)
 static int
 sync_all(struct lmdb_env *env)
 {
-	int rc = mdb_env_sync(env->mdb, 1);
+	int rc = 0;
 
+	if (env->run->unsynced)
+		rc = mdb_env_sync(env->mdb, 1);
 	if (rc != 0)
 		return rc;
 	atomic_store(&env->run->durable, env->last_commit);
@@ -274,6 +279,26 @@ sync_all(struct lmdb_env *env)
 		return 0;
 	env->run->unsynced = 0;
 	return idem_lmdb_run_sync(env);
+}
+
+/* Two lock files would be two locks on one data.mdb. */
+static int
+check_lock(const struct lmdb_env *env, bool alone, char *why, size_t cap)
+{
+	char name[PATH_MAX];
+	struct stat st;
+
+	if (!idem_lmdb_name(env, "lock.mdb", name) || stat(name, &st) == -1)
+		return idem_lmdb_why(why, cap, env->path, "lock.mdb", errno);
+	if (alone)
+		env->run->lock_inode = st.st_ino;
+	if (env->run->lock_inode == st.st_ino)
+		return IDEM_OK;
+	return idem_lmdb_say(
+		why, cap, IDEM_E_UNAVAILABLE,
+		"%s/lock.mdb: it was removed while it was in use: stop all processes that use it, and start "
+		"them again",
+		env->path);
 }
 
 static int
@@ -284,6 +309,8 @@ settle_files(struct lmdb_env *env, bool alone, char *why, size_t cap)
 
 	if (rc == 0 && alone && env->sync != IDEM_LMDB_SYNC_PROCESS)
 		rc = sync_all(env);
+	if (rc == 0 && env->sync == IDEM_LMDB_SYNC_PROCESS)
+		rc = mdb_env_set_flags(env->mdb, MDB_NOSYNC, 1);
 	if (rc != 0)
 		return idem_lmdb_why(why, cap, env->path, "data.mdb", rc);
 	if (alone)
@@ -324,9 +351,11 @@ open_all(struct lmdb_env *env, bool create, char *why, size_t cap)
 		rc = mdb_reader_check(env->mdb, &dead);
 	if (rc != 0)
 		return idem_lmdb_why(why, cap, env->path, culprit(env, rc), rc);
-	rc = check_length(env, why, cap);
+	rc = check_lock(env, alone, why, cap);
 	if (rc == IDEM_OK)
-		rc = start_tables(env, why, cap);
+		rc = check_length(env, why, cap);
+	if (rc == IDEM_OK)
+		rc = start_tables(env, alone, why, cap);
 	return rc == IDEM_OK ? settle_files(env, alone, why, cap) : rc;
 }
 
@@ -375,11 +404,13 @@ idem_lmdb_env_open(struct lmdb_env *env, bool create, char *why, size_t cap)
 static void
 drop_readers(struct lmdb_env *env)
 {
+	(void)pthread_mutex_lock(&env->lock);
 	for (struct lmdb_store *store = env->stores; store != NULL; store = store->next) {
 		if (store->reader != NULL && store->generation == env->generation)
 			mdb_txn_abort(store->reader);
 		store->reader = NULL;
 	}
+	(void)pthread_mutex_unlock(&env->lock);
 }
 
 void
@@ -409,5 +440,7 @@ idem_lmdb_env_remap(struct lmdb_env *env)
 
 	if (rc == 0)
 		rc = mdb_env_set_mapsize(env->mdb, env->size > info.me_mapsize ? env->size : 0);
+	if (rc != 0)
+		idem_lmdb_env_fail(env, IDEM_E_UNAVAILABLE); /* LMDB has unmapped it already */
 	return rc;
 }

@@ -90,6 +90,7 @@ struct run {
 	uint32_t relaxed;         /* all here open with IDEM_LMDB_SYNC_PROCESS, or none does */
 	uint32_t unsynced;        /* what is in data.mdb may not outlive this boot */
 	uint64_t data_inode;      /* of data.mdb */
+	uint64_t lock_inode;      /* of lock.mdb: whoever locks another one writes at the same time */
 	_Atomic uint64_t floor;   /* how long data.mdb has been: it never becomes shorter */
 	_Atomic uint64_t durable; /* this commit and all before it would survive a power cut */
 	_Atomic uint32_t suspect; /* an fsync failed: the next commit must sync all it depends on */
@@ -172,6 +173,7 @@ struct lmdb_env {
 	struct op_list held; /* their answers wait for an fsync */
 	uint64_t last_commit;
 	MDB_txn *begun; /* the next batch's, or NULL */
+	bool strict;    /* the transaction that is open syncs its meta page too */
 	struct meta begun_meta;
 	struct room room;
 	uint64_t repair_tried_ms;
@@ -257,10 +259,13 @@ int idem_lmdb_clock_start(struct lmdb_env *env, struct meta *meta) IDEM_MUST_CHE
 
 int idem_lmdb_env_open(struct lmdb_env *env, bool create, char *why, size_t cap) IDEM_MUST_CHECK;
 void idem_lmdb_env_close(struct lmdb_env *env);
-/* Maps it anew, at least as large as it was asked for and as others made it. */
+/* Maps it anew, at least as large as it was asked for and as others made it.  If it cannot be, it has failed.
+ */
 int idem_lmdb_env_remap(struct lmdb_env *env) IDEM_MUST_CHECK;
 /* The gate is held for reading.  Are the files what they were?  Before anything else is read of them. */
 int idem_lmdb_env_health(struct lmdb_env *env) IDEM_MUST_CHECK;
+/* As that, and are the other files still where others look for them? */
+int idem_lmdb_env_health_of_all(struct lmdb_env *env) IDEM_MUST_CHECK;
 /* Nobody uses it until it was opened again. */
 void idem_lmdb_env_fail(struct lmdb_env *env, int status);
 
@@ -321,7 +326,8 @@ void idem_lmdb_batch(struct lmdb_env *env, struct op **ops, size_t count);
 /* Removes some cells that are over, and keeps the clock on disk. */
 void idem_lmdb_tick(struct lmdb_env *env);
 
-void idem_lmdb_raise_durable(struct lmdb_env *env, uint64_t commit);
+/* Makes all that was committed durable, or fails what is held for it. */
+void idem_lmdb_sync(struct lmdb_env *env);
 /* An fsync failed: what waits for one is in doubt. */
 void idem_lmdb_fail_held(struct lmdb_env *env);
 /* Must an answer that tells of this cell wait until it is durable? */
@@ -338,6 +344,8 @@ void idem_lmdb_recovered(struct lmdb_env *env, enum trouble kind);
 void idem_lmdb_list_init(struct op_list *list);
 void idem_lmdb_list_add(struct op_list *list, struct op *op);
 struct op *idem_lmdb_list_take(struct op_list *list);
+/* False: it is not there. */
+bool idem_lmdb_list_remove(struct op_list *list, struct op *op);
 void idem_lmdb_op_free(struct op *op);
 
 /* store.c */

@@ -214,7 +214,8 @@ idem_lmdb_run_close(struct lmdb_env *env)
 {
 	if (env->run_fd < 0)
 		return;
-	/* Closing would not do: the mapping is a user of the open file too, and so is a child after fork(). */
+	/* Closing would not do: the mapping is a user of the open file too, and so is a child after fork().
+	 */
 	(void)lock_byte(env->run_fd, USERS, F_UNLCK, F_OFD_SETLK);
 	(void)lock_byte(env->run_fd, OPENING, F_UNLCK, F_OFD_SETLK);
 	(void)close(env->run_fd);

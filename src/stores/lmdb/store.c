@@ -123,7 +123,7 @@ remap(struct lmdb_env *env)
 	int rc = 0;
 
 	(void)pthread_rwlock_wrlock(&env->gate);
-	if (env->mdb != NULL)
+	if (env->mdb != NULL && atomic_load(&env->status) == IDEM_OK)
 		rc = idem_lmdb_env_remap(env);
 	(void)pthread_rwlock_unlock(&env->gate);
 	return idem_lmdb_status(rc);
@@ -219,11 +219,19 @@ lmdb_cas(struct idem_store *base, struct idem_io *io)
 static void
 lmdb_cancel(struct idem_store *base, struct idem_io *io)
 {
+	struct lmdb_store *store = (struct lmdb_store *)base;
 	struct op *op = io->store_data;
+	bool waited;
 
-	(void)base;
-	op->io = NULL;
 	io->store_data = NULL;
+	op->io = NULL;
+	/* A disk that hangs would gather one for each repetition. */
+	(void)pthread_mutex_lock(&store->env->lock);
+	waited = idem_lmdb_list_remove(&store->env->queue, op);
+	store->pending -= waited;
+	(void)pthread_mutex_unlock(&store->env->lock);
+	if (waited)
+		idem_lmdb_op_free(op);
 }
 
 static void
@@ -487,6 +495,8 @@ idem_lmdb_check(const struct idem_lmdb_options *options, char *why, size_t cap)
 		rc = idem_lmdb_env_get(options, &env, why, cap);
 	if (rc != IDEM_OK)
 		return rc;
+	if (options->report != NULL && atomic_load(&env->report_count) > 0)
+		options->report(options->report_data, env->report);
 	idem_lmdb_env_put(env);
 	if (cap > 0)
 		why[0] = '\0';

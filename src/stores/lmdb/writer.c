@@ -56,6 +56,23 @@ idem_lmdb_list_take(struct op_list *list)
 	return op;
 }
 
+bool
+idem_lmdb_list_remove(struct op_list *list, struct op *op)
+{
+	struct op **link = &list->first;
+
+	while (*link != NULL && *link != op)
+		link = &(*link)->next;
+	if (*link == NULL)
+		return false;
+	*link = op->next;
+	if (list->last == &op->next)
+		list->last = link;
+	list->count--;
+	list->bytes -= op->write.payload.len;
+	return true;
+}
+
 void
 idem_lmdb_op_free(struct op *op)
 {
@@ -155,30 +172,6 @@ answer_held(struct lmdb_env *env)
 	while ((op = idem_lmdb_list_take(&now)) != NULL)
 		deliver(op);
 	(void)pthread_mutex_unlock(&env->lock);
-}
-
-/* Nobody else will sync soon what the held answers tell of. */
-static void
-sync_held(struct lmdb_env *env)
-{
-	char why[WHY_MAX];
-	int rc;
-
-	if (env->held.first == NULL || atomic_load(&env->status) != IDEM_OK)
-		return;
-	rc = mdb_env_sync(env->mdb, 1);
-	if (rc == 0) {
-		uint64_t newest = env->last_commit;
-
-		for (const struct op *op = env->held.first; op != NULL; op = op->next)
-			newest = op->commit > newest ? op->commit : newest;
-		idem_lmdb_raise_durable(env, newest);
-		return;
-	}
-	atomic_store(&env->run->suspect, 1);
-	(void)idem_lmdb_why(why, sizeof why, env->path, "data.mdb", rc);
-	idem_lmdb_report(env, TROUBLE_WRITE, why);
-	idem_lmdb_fail_held(env);
 }
 
 /* ---- the loop ---- */
@@ -291,7 +284,7 @@ write_batch(struct lmdb_env *env, struct op **ops)
 static void
 work(struct lmdb_env *env, struct op **ops)
 {
-	int status = idem_lmdb_env_health(env);
+	int status = idem_lmdb_env_health_of_all(env);
 	size_t count;
 
 	if (status == IDEM_OK) {
@@ -305,8 +298,9 @@ work(struct lmdb_env *env, struct op **ops)
 	for (size_t i = 0; i < count; i++)
 		idem_lmdb_list_add(&env->held, ops[i]);
 	answer_held(env);
-	if (env->held.first != NULL && queue_is_empty(env)) {
-		sync_held(env);
+	/* Nobody else will sync soon what the held answers tell of. */
+	if (env->held.first != NULL && atomic_load(&env->status) == IDEM_OK && queue_is_empty(env)) {
+		idem_lmdb_sync(env);
 		answer_held(env);
 	}
 }
