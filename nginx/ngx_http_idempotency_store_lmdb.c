@@ -130,6 +130,13 @@ ngx_http_idempotency_lmdb_prepare(ngx_conf_t *cf,
 {
     struct passwd  *user;
 
+    if (ngx_process == NGX_PROCESS_SIGNALLER) {
+
+        /* "nginx -s stop" must not fail because of a store */
+
+        return NGX_OK;
+    }
+
     if (ngx_http_idempotency_lmdb_twice(cf, store) != NGX_OK) {
         return NGX_ERROR;
     }
@@ -222,6 +229,8 @@ static ngx_int_t
 ngx_http_idempotency_lmdb_make(ngx_conf_t *cf,
     ngx_http_idempotency_store_t *store, struct passwd *user)
 {
+    ngx_fd_t  fd;
+
     if (mkdir((char *) store->path.data, 0700) == -1) {
 
         if (ngx_errno == NGX_EEXIST) {
@@ -235,12 +244,23 @@ ngx_http_idempotency_lmdb_make(ngx_conf_t *cf,
         return NGX_ERROR;
     }
 
-    if (chown((char *) store->path.data, user->pw_uid, user->pw_gid) == -1) {
+    /* by its descriptor: whoever owns the parent may put a link in its place */
+
+    fd = open((char *) store->path.data, O_RDONLY|O_DIRECTORY|O_NOFOLLOW);
+
+    if (fd == -1 || fchown(fd, user->pw_uid, user->pw_gid) == -1) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
                            "chown() \"%V\" for idempotency store \"%V\" "
                            "failed", &store->path, &store->name);
+
+        if (fd != -1) {
+            (void) close(fd);
+        }
+
         return NGX_ERROR;
     }
+
+    (void) close(fd);
 
     return NGX_OK;
 }

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from harness.client import Http1, request
-from harness.gateway import settle
+from harness.gateway import alive, settle
 from harness.load import Load, code, key_of, target_of
 from harness.stores import store_directory, store_line
 from harness.wait import wait_until
@@ -288,6 +288,18 @@ def test_30_quick_stops_under_load_end_each_worker_in_order(guarded, tally):
     assert not load.wrong, load.wrong[:5]
     ask_all_again(gateway, load, executions(tally))
     assert set(executions(tally).values()) == {1}
+
+
+def test_a_store_that_cannot_be_used_does_not_keep_nginx_from_being_stopped(guarded, tally, key):
+    gateway = guarded()
+    request(gateway, "/a", key)
+    data = os.path.join(store_directory(gateway.dir), "data.mdb")
+    os.truncate(data, 4096)
+    assert gateway.test()[0] != 0
+    pid = gateway.pid()
+    subprocess.run(gateway.command("-s", "stop"), check=True, stderr=subprocess.DEVNULL)
+    wait_until(lambda: not alive(pid), 40, "nginx to end")
+    gateway.running = False
 
 
 # Copied and restored

@@ -13,7 +13,8 @@ struct visitor {
 	uint64_t key;
 	struct idem_tag owner;
 	void *payload;
-	bool settled; /* has nothing more to do */
+	bool settled;  /* has nothing more to do */
+	bool repeated; /* asks again, with the same tags, what became of its completion */
 };
 
 struct visitors {
@@ -69,6 +70,7 @@ begin_next(struct visitor *visitor)
 		return false;
 	}
 	visitor->key = crowd->keys++;
+	visitor->repeated = false;
 	return cas(visitor, &nothing, IDEM_LOCKED, (struct idem_bytes){NULL, 0});
 }
 
@@ -88,6 +90,23 @@ note(struct crowd *crowd, uint64_t key, enum note note)
 	__atomic_store_n(&crowd->notes[key], (uint8_t)note, __ATOMIC_SEQ_CST);
 }
 
+/* As a guard does: the same write once more tells whether the first one took effect. */
+static bool
+repeat(struct visitor *visitor)
+{
+	struct idem_store *store = visitor->visitors->crowd->actor.store;
+
+	visitor->repeated = true;
+	return store->ops->cas(store, &visitor->io) == IDEM_OK;
+}
+
+static bool
+found_own_completion(const struct visitor *visitor)
+{
+	return visitor->repeated && visitor->io.status == IDEM_OK && visitor->io.seen.state == IDEM_STORED &&
+	       memcmp(&visitor->io.seen.tag, &visitor->io.write.tag, sizeof visitor->io.seen.tag) == 0;
+}
+
 /* Notes the answer; true: the key's claim was acknowledged, and it is to be completed. */
 static bool
 hear(struct visitor *visitor)
@@ -96,7 +115,7 @@ hear(struct visitor *visitor)
 	bool was_claim = visitor->io.write.state == IDEM_LOCKED;
 	int status = visitor->io.status;
 
-	if (visitor->io.applied) {
+	if (visitor->io.applied || found_own_completion(visitor)) {
 		note(crowd, visitor->key, was_claim ? NOTE_CLAIMED : NOTE_COMPLETED);
 		return was_claim;
 	}
@@ -122,6 +141,11 @@ next_step(struct visitor *visitor)
 		bool go_on = hear(visitor);
 
 		store->ops->release(store, &visitor->io);
+		if (!go_on && !visitor->repeated && visitor->io.status == IDEM_E_INDOUBT &&
+		    visitor->io.write.state == IDEM_STORED) {
+			answered = repeat(visitor);
+			continue;
+		}
 		free(visitor->payload);
 		visitor->payload = NULL;
 		answered = go_on ? complete(visitor) : begin_next(visitor);

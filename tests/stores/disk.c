@@ -37,6 +37,8 @@ static struct {
 	void *step_data;
 	uint64_t steps;
 	enum disk_fault fault;
+	bool once;
+	unsigned skip;
 	unsigned struck;
 } disk = {.lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP, .last = &disk.first}; /* a step may break it */
 
@@ -152,7 +154,19 @@ disk_break(enum disk_fault fault)
 {
 	(void)pthread_mutex_lock(&disk.lock);
 	disk.fault = fault;
+	disk.once = false;
+	disk.skip = 0;
 	disk.struck = 0;
+	(void)pthread_mutex_unlock(&disk.lock);
+}
+
+void
+disk_break_once(enum disk_fault fault, unsigned skip)
+{
+	(void)pthread_mutex_lock(&disk.lock);
+	disk_break(fault);
+	disk.once = true;
+	disk.skip = skip;
 	(void)pthread_mutex_unlock(&disk.lock);
 }
 
@@ -220,7 +234,13 @@ strikes(int fd, enum disk_fault fault, off_t end)
 		return false;
 	if (fault == DISK_IS_FULL && end <= lseek(fd, 0, SEEK_END))
 		return false;
+	if (disk.skip > 0) {
+		disk.skip--;
+		return false;
+	}
 	disk.struck++;
+	if (disk.once)
+		disk.fault = DISK_FINE;
 	return true;
 }
 

@@ -24,8 +24,8 @@ void disk_on_step(void (*step)(uint64_t number, void *data), void *data);
 
 /*
  * What a power cut at this moment would leave: all that is synced, and of all that is not each sector (512
- * bytes) with a probability of one half; seed decides.  Only from a step.  False: the file could not be
- * written.
+ * bytes) with a probability of one half; seed decides.  From a step, or while nobody writes.  False: the file
+ * could not be written.
  */
 bool disk_cut(const char *path, uint64_t seed);
 
@@ -38,6 +38,9 @@ enum disk_fault {
 
 /* From the next call on. */
 void disk_break(enum disk_fault fault);
+
+/* The skip + 1st time it could strike, it does, and then no more. */
+void disk_break_once(enum disk_fault fault, unsigned skip);
 
 /* How often the fault has struck since it was set. */
 unsigned disk_struck(void);

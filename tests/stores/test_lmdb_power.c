@@ -188,6 +188,55 @@ not_even_if_an_fsync_failed_before(void **state)
 	}
 }
 
+/*
+ * With completion the meta page of a commit waits for a later fsync.  If that fails, the page is lost to the
+ * disk, and the kernel says so once: an owner who asks again may be told that it is stored only after it was
+ * written anew.
+ */
+static void
+who_asks_again_after_a_failed_fsync_is_not_told_too_early(void **state)
+{
+	struct request request = actor_request(1, 60000, 3600000);
+	struct idem_tag fresh = actor_tag();
+	struct lmdb_world world, left;
+	struct actor actor;
+	struct claim claim;
+	char name[128];
+
+	(void)state;
+	assert_true(lmdb_world_make(&world, (size_t)8 << 20, IDEM_LMDB_SYNC_COMPLETION));
+	assert_ok(idem_poll_loop_new(&actor.loop));
+	actor.store = lmdb_world_open(&world, actor.loop);
+	assert_non_null(actor.store);
+	(void)snprintf(name, sizeof name, "%s/data.mdb", world.path);
+	disk_watch(name);
+	assert_int_equal(actor_claim(&actor, &request, &claim), IDEM_EXECUTE);
+	disk_break_once(DISK_SYNC_FAILS, 1); /* not the commit's own, but the one that waits for it */
+	assert_int_equal(actor_settle_again(&actor, &request, &claim, IDEM_COMPLETE, bytes_of("x"), &fresh),
+	                 IDEM_E_INDOUBT);
+	assert_int_equal(disk_struck(), 1);
+	assert_int_equal(actor_settle_again(&actor, &request, &claim, IDEM_COMPLETE, bytes_of("x"), &fresh),
+	                 IDEM_RECORDED);
+	for (uint64_t seed = 0; seed < 10; seed++) {
+		struct actor heir;
+
+		assert_true(lmdb_world_make(&left, (size_t)8 << 20, IDEM_LMDB_SYNC_FULL));
+		assert_int_equal(mkdir(left.path, 0700), 0);
+		(void)snprintf(name, sizeof name, "%s/data.mdb", left.path);
+		assert_true(disk_cut(name, seed));
+		assert_ok(idem_poll_loop_new(&heir.loop));
+		heir.store = lmdb_world_open(&left, heir.loop);
+		assert_non_null(heir.store);
+		assert_int_equal(actor_claim(&heir, &request, NULL), IDEM_REPLAY);
+		idem_store_close(heir.store);
+		idem_poll_loop_free(heir.loop);
+		lmdb_world_free(&left);
+	}
+	idem_store_close(actor.store);
+	idem_poll_loop_free(actor.loop);
+	lmdb_world_free(&world);
+}
+
 /* It promises nothing, and so shows that these cuts hurt. */
 static void
 with_process_they_are(void **state)
@@ -206,6 +255,7 @@ main(void)
 		cmocka_unit_test(with_full_nothing_that_was_acknowledged_is_missing_after_a_power_cut),
 		cmocka_unit_test(with_completion_no_acknowledged_completion_is_missing),
 		cmocka_unit_test(not_even_if_an_fsync_failed_before),
+		cmocka_unit_test(who_asks_again_after_a_failed_fsync_is_not_told_too_early),
 		cmocka_unit_test(with_process_they_are),
 	};
 

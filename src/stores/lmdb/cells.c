@@ -327,6 +327,14 @@ put_at_new_place(const struct lmdb_env *env, MDB_txn *txn, struct place place, s
 	return rc == 0 ? put_rising(txn, env->cells, place_key(&place), value) : rc;
 }
 
+/* It must not be removed too early; nor, if its claim's lease was long and its own time is short, much too
+ * late. */
+static bool
+may_stay(uint64_t due_ms, uint64_t end_ms, uint64_t retain_ms)
+{
+	return end_ms <= due_ms && due_ms - end_ms <= retain_ms;
+}
+
 int
 idem_lmdb_put(const struct lmdb_env *env, MDB_txn *txn, struct meta *meta, const struct found *old,
               const struct op *op, uint64_t now_ms)
@@ -341,7 +349,7 @@ idem_lmdb_put(const struct lmdb_env *env, MDB_txn *txn, struct meta *meta, const
 		rc = remove_payload(env, txn, &old->kept);
 	if (rc != 0)
 		return rc;
-	if (old->there && end_ms <= idem_lmdb_due(&place))
+	if (old->there && may_stay(idem_lmdb_due(&place), end_ms, op->write.retain_ms))
 		return mdb_put(txn, env->cells, &key, &value, 0);
 	if (old->there)
 		rc = delete_key(txn, env->cells, key);

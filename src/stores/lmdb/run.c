@@ -105,16 +105,20 @@ begin_anew(struct lmdb_env *env, char *why, size_t cap)
 	}
 	if (memcmp(run->boot, boot, sizeof boot) != 0 && floor > 0)
 		floor = 1; /* what was not synced may be missing from the end, but not all */
-	memset(run, 0, sizeof *run);
+	/* Its mark stays until it is known to be wrong: this process may be killed at any point. */
+	run->unsynced = unsynced;
+	memset(&run->board, 0, sizeof run->board);
 	rc = idem_random(NULL, run->board.uuid, sizeof run->board.uuid);
 	if (rc != IDEM_OK)
 		return idem_lmdb_say(why, cap, rc, "%s: %s", env->path, idem_strerror(rc));
+	atomic_store(&run->durable, 0);
+	atomic_store(&run->suspect, 0);
+	atomic_store(&run->floor, floor);
+	run->unused = 0;
+	run->relaxed = env->sync == IDEM_LMDB_SYNC_PROCESS;
+	run->data_inode = inode;
 	memcpy(run->boot, boot, sizeof boot);
 	run->version = RUN_VERSION;
-	run->relaxed = env->sync == IDEM_LMDB_SYNC_PROCESS;
-	run->unsynced = unsynced;
-	run->data_inode = inode;
-	atomic_store(&run->floor, floor);
 	memcpy(run->magic, RUN_MAGIC, sizeof run->magic);
 	return IDEM_OK;
 }
