@@ -82,10 +82,11 @@ done(struct idem_io *io)
 static bool
 swap(struct visitor *visitor, enum idem_state state, struct idem_bytes payload)
 {
+	static const struct idem_tag nothing;
 	struct idem_store *store = visitor->load->store;
 	struct idem_io *io = &visitor->io;
 
-	io->expect = state == IDEM_LOCKED ? (struct idem_tag){{0}} : io->write.tag;
+	io->expect = state == IDEM_LOCKED ? nothing : io->write.tag;
 	if (idem_random(NULL, io->write.tag.b, sizeof io->write.tag.b) != IDEM_OK)
 		die("random", "no bytes");
 	io->write.state = state;
@@ -201,8 +202,8 @@ anonymous_kb(void)
 	FILE *file = fopen("/proc/self/smaps_rollup", "r");
 
 	while (file != NULL && fgets(line, sizeof line, file) != NULL)
-		if (sscanf(line, "Anonymous: %lu kB", &kb) == 1)
-			break;
+		if (strncmp(line, "Anonymous:", 10) == 0)
+			kb = strtoul(line + 10, NULL, 10);
 	if (file != NULL)
 		(void)fclose(file);
 	return kb;

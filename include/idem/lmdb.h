@@ -48,8 +48,8 @@ struct idem_lmdb_options {
 
 	/*
 	 * Told of trouble that began or ended while the store was open, as one sentence that names the path
-	 * and the cure.  At most once a minute for one kind of trouble.  On the thread that calls the store (or idem_lmdb_check()).
-	 * May be NULL.
+	 * and the cure.  At most once a minute for one kind of trouble.  On the thread that calls the store
+	 * (or idem_lmdb_check()). May be NULL.
 	 */
 	void (*report)(void *report_data, const char *sentence);
 	void *report_data;

@@ -61,7 +61,7 @@ is_unknown(const struct lmdb_env *env)
 
 	if (rc == 0)
 		mdb_txn_abort(probe);
-	return rc == MDB_PANIC;
+	return rc != 0;
 }
 
 /* ---- trouble ---- */
@@ -336,13 +336,14 @@ attempt(struct lmdb_env *env, struct op **ops, size_t count, int *ret_lost)
 {
 	struct meta meta;
 	MDB_txn *txn;
-	uint64_t now_ms = idem_lmdb_now(env);
+	uint64_t now_ms;
 	bool applied;
 	int rc = begin_meta(env, &txn, &meta);
 
 	*ret_lost = IDEM_OK;
 	if (rc != 0)
 		return rc;
+	now_ms = idem_lmdb_now(env); /* others may have had the lock for long: no cell is stamped too early */
 	rc = run_ops(env, txn, &meta, ops, count, now_ms, &applied);
 	if (rc == 0 && applied)
 		rc = idem_lmdb_sweep(env, txn, now_ms, sweep_max(env, count * SWEEP_PER_OP), &env->due);

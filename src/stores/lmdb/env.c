@@ -63,6 +63,8 @@ check_data(struct lmdb_env *env, bool create, bool alone, bool *ret_new, char *w
 			env->path);
 	if (rc != 0)
 		return idem_lmdb_why(why, cap, env->path, "data.mdb", rc);
+	if (st.st_size == 0) /* LMDB would begin anew in it */
+		return say_cut_short(env, why, cap);
 	if (st.st_ino == env->run->data_inode)
 		return (uint64_t)st.st_size < atomic_load(&env->run->floor) ? say_cut_short(env, why, cap)
 		                                                            : IDEM_OK;
@@ -316,7 +318,8 @@ settle_files(struct lmdb_env *env, bool alone, char *why, size_t cap)
 	if (alone)
 		atomic_store(&env->run->floor, (uint64_t)st.st_size);
 	env->run->data_inode = st.st_ino;
-	return IDEM_OK;
+	rc = alone ? idem_lmdb_run_sync(env) : 0; /* and the names of new files */
+	return rc == 0 ? IDEM_OK : idem_lmdb_why(why, cap, env->path, "idem.run", rc);
 }
 
 /* LMDB does not say which of its files it means. */

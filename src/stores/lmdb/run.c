@@ -58,9 +58,16 @@ sync_directory(const char *path)
 int
 idem_lmdb_run_sync(struct lmdb_env *env)
 {
+	char parent[PATH_MAX];
+	int rc;
+
 	if (msync(env->run, sizeof *env->run, MS_SYNC) == -1 || fsync(env->run_fd) == -1)
 		return errno;
-	return sync_directory(env->path);
+	rc = sync_directory(env->path);
+	if (rc != 0 || !idem_lmdb_name(env, "..", parent))
+		return rc;
+	rc = sync_directory(parent);
+	return rc == EACCES ? 0 : rc; /* who may not read it has not made the directory either */
 }
 
 /* A power cut may have left anything of what was never synced. */

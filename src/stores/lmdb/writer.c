@@ -243,6 +243,7 @@ repair(struct lmdb_env *env)
 	if (env->repair_tried_ms != 0 && now_ms - env->repair_tried_ms < REPAIR_EVERY_MS)
 		return;
 	env->repair_tried_ms = now_ms;
+	idem_lmdb_fail_held(env);
 	(void)pthread_rwlock_wrlock(&env->gate);
 	idem_lmdb_env_close(env);
 	rc = idem_lmdb_env_open(env, false, why, sizeof why);
