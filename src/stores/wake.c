@@ -39,6 +39,42 @@ idem_wake_socket(void)
 	return socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 }
 
+/* ---- the board: only the owner of a slot sets and clears its bits ---- */
+
+static void
+set_bit(const struct wake *wake, size_t bucket)
+{
+	(void)atomic_fetch_or(&wake->board->waiting[bucket], (uint64_t)1 << wake->slot);
+	/*
+	 * Of two fences one is first.  If it is this one, whoever changes the cell finds the bit after
+	 * the fence in idem_wake_ring(); else the caller, who asks once more now, finds the change.
+	 */
+	atomic_thread_fence(memory_order_seq_cst);
+}
+
+static void
+clear_bit(const struct wake *wake, size_t bucket)
+{
+	uint64_t bit = (uint64_t)1 << wake->slot;
+
+	if ((atomic_load(&wake->board->waiting[bucket]) & bit) != 0)
+		(void)atomic_fetch_and(&wake->board->waiting[bucket], ~bit);
+}
+
+static void
+clear_all_bits(const struct wake *wake)
+{
+	for (size_t i = 0; i < WAKE_BUCKETS; i++)
+		clear_bit(wake, i);
+}
+
+/* In a child of fork(2) the slot is the parent's still. */
+static bool
+owns_slot(const struct wake *wake)
+{
+	return wake->slot >= 0 && wake->owner == getpid();
+}
+
 /* ---- hearing ---- */
 
 static void
@@ -76,6 +112,7 @@ heard(struct idem_fd *socket, unsigned readiness)
 	}
 }
 
+/* errno is EADDRINUSE if all slots are taken. */
 static int
 bind_free_slot(const struct wake *wake, int fd)
 {
@@ -91,40 +128,53 @@ bind_free_slot(const struct wake *wake, int fd)
 	return -1;
 }
 
-/* What the slot's last owner left, if it was killed. */
-static void
-clear_slot(const struct wake *wake, int slot)
+static int
+take_slot(struct wake *wake, int fd)
 {
-	for (size_t i = 0; i < WAKE_BUCKETS; i++)
-		(void)atomic_fetch_and(&wake->board->waiting[i], ~((uint64_t)1 << slot));
+	int rc, slot = bind_free_slot(wake, fd);
+
+	if (slot < 0)
+		return errno == EADDRINUSE ? IDEM_E_UNAVAILABLE : IDEM_E_SYSTEM;
+	wake->socket = (struct idem_fd){.fd = fd, .ready = heard};
+	rc = wake->loop->ops->fd_watch(wake->loop, &wake->socket, IDEM_READABLE);
+	if (rc != IDEM_OK)
+		return rc;
+	wake->slot = slot;
+	wake->owner = getpid();
+	return IDEM_OK;
+}
+
+static void
+close_socket(struct wake *wake)
+{
+	if (wake->loop->ops->fd_watch(wake->loop, &wake->socket, 0) == IDEM_OK) /* stopping cannot fail */
+		(void)close(wake->socket.fd);
+	wake->slot = -1;
 }
 
 static int
 open_socket(struct wake *wake)
 {
-	int fd, slot, rc;
+	int fd, rc;
 
 	if (wake->loop == NULL)
 		return IDEM_E_INVALID;
-	if (wake->slot >= 0)
+	if (owns_slot(wake))
 		return IDEM_OK;
+	if (wake->slot >= 0)
+		close_socket(wake); /* two who read it would take each other's hints */
 	fd = idem_wake_socket();
 	if (fd < 0)
 		return IDEM_E_SYSTEM;
-	slot = bind_free_slot(wake, fd);
-	if (slot < 0) {
-		(void)close(fd);
-		return IDEM_E_UNAVAILABLE;
-	}
-	clear_slot(wake, slot);
-	wake->socket.fd = fd;
-	wake->socket.ready = heard;
-	rc = wake->loop->ops->fd_watch(wake->loop, &wake->socket, IDEM_READABLE);
+	rc = take_slot(wake, fd);
 	if (rc != IDEM_OK) {
 		(void)close(fd);
 		return rc;
 	}
-	wake->slot = slot;
+	clear_all_bits(wake); /* what the slot's last owner left, if it was killed */
+	for (size_t i = 0; i < WAKE_BUCKETS; i++)
+		if (wake->counts[i] > 0) /* watches from before a fork */
+			set_bit(wake, i);
 	return IDEM_OK;
 }
 
@@ -136,10 +186,8 @@ idem_wake_watch(struct wake *wake, struct idem_watch *watch)
 
 	if (rc != IDEM_OK)
 		return rc;
-	/* Sequentially consistent, as is the load in idem_wake_ring(): either the change is seen by the
-	 * caller, who asks once more now, or the bit is seen by whoever makes it. */
 	if (wake->counts[bucket]++ == 0)
-		(void)atomic_fetch_or(&wake->board->waiting[bucket], (uint64_t)1 << wake->slot);
+		set_bit(wake, bucket);
 	watch->store_data = NULL;
 	watch->next = wake->watches;
 	watch->link = &wake->watches;
@@ -154,8 +202,8 @@ idem_wake_unwatch(struct wake *wake, struct idem_watch *watch)
 {
 	size_t bucket = bucket_of(&watch->id);
 
-	if (--wake->counts[bucket] == 0)
-		(void)atomic_fetch_and(&wake->board->waiting[bucket], ~((uint64_t)1 << wake->slot));
+	if (--wake->counts[bucket] == 0 && owns_slot(wake))
+		clear_bit(wake, bucket);
 	*watch->link = watch->next;
 	if (watch->next != NULL)
 		watch->next->link = watch->link;
@@ -173,20 +221,13 @@ idem_wake_init(struct wake *wake, struct wake_board *board, struct idem_loop *lo
 void
 idem_wake_close(struct wake *wake)
 {
-	if (wake->slot < 0)
-		return;
-	if (wake->loop->ops->fd_watch(wake->loop, &wake->socket, 0) == IDEM_OK) /* stopping cannot fail */
-		(void)close(wake->socket.fd);
-	wake->slot = -1;
+	if (owns_slot(wake))
+		clear_all_bits(wake); /* before another can own the slot */
+	if (wake->slot >= 0)
+		close_socket(wake);
 }
 
 /* ---- telling ---- */
-
-int
-idem_wake_fd(const struct wake *wake)
-{
-	return wake->slot >= 0 ? wake->socket.fd : -1;
-}
 
 static void
 send_to_slots(const struct wake_board *board, int fd, const struct idem_id *id, uint64_t slots)
@@ -210,8 +251,7 @@ idem_wake_ring(struct wake_board *board, int fd, const struct idem_id *id)
 	uint64_t slots;
 	int own = -1;
 
-	/* After the change itself, in the one order of all threads: see idem_wake_watch(). */
-	atomic_thread_fence(memory_order_seq_cst);
+	atomic_thread_fence(memory_order_seq_cst); /* between the change and the look: see set_bit() */
 	slots = atomic_load(&board->waiting[bucket_of(id)]);
 	if (slots == 0)
 		return;
@@ -222,4 +262,10 @@ idem_wake_ring(struct wake_board *board, int fd, const struct idem_id *id)
 	send_to_slots(board, fd, id, slots);
 	if (own >= 0)
 		(void)close(own);
+}
+
+void
+idem_wake_ring_from(const struct wake *wake, const struct idem_id *id)
+{
+	idem_wake_ring(wake->board, wake->slot >= 0 ? wake->socket.fd : -1, id);
 }

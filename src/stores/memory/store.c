@@ -272,7 +272,7 @@ memory_cas(struct idem_store *base, struct idem_io *io)
 	if (io->status == IDEM_E_FULL)
 		find_room_elsewhere(store, &place, io);
 	if (io->applied && !is_renewal(io))
-		idem_wake_ring(&store->region->board, idem_wake_fd(&store->wake), &io->id);
+		idem_wake_ring_from(&store->wake, &io->id);
 	return IDEM_OK;
 }
 
