@@ -491,6 +491,25 @@ a_newcomer_does_not_make_a_removed_file_anew(void **state)
 	tear_down(&bench);
 }
 
+/* All who used it have ended since: an empty store would execute again what they had recorded. */
+static void
+a_file_that_is_missing_is_missed(void **state)
+{
+	struct bench bench;
+	char name[128];
+
+	(void)state;
+	set_up(&bench);
+	close_store(&bench);
+	assert_int_equal(unlink(bench.data), 0);
+	assert_refused(&bench, IDEM_E_UNAVAILABLE, "empty the directory and lose its keys");
+	(void)snprintf(name, sizeof name, "%s/idem.run", bench.world.path);
+	assert_int_equal(unlink(name), 0);
+	open_store(&bench);
+	assert_int_equal(crowd_ask(&bench.crowd.actor, 0), NOTE_NOTHING);
+	tear_down(&bench);
+}
+
 static void
 another_stores_file_that_is_copied_over_it(void **state)
 {
@@ -597,6 +616,7 @@ main(void)
 		cmocka_unit_test(a_lock_file_that_is_removed_under_it_lets_nobody_else_in),
 		cmocka_unit_test(a_removed_idem_run_is_noticed),
 		cmocka_unit_test(a_newcomer_does_not_make_a_removed_file_anew),
+		cmocka_unit_test(a_file_that_is_missing_is_missed),
 		cmocka_unit_test(another_stores_file_that_is_copied_over_it),
 		cmocka_unit_test(a_damaged_answer_is_never_given),
 	};

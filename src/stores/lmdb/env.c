@@ -53,13 +53,13 @@ check_data(struct lmdb_env *env, bool create, bool alone, bool *ret_new, char *w
 	int rc = stat_data(env, &st);
 
 	*ret_new = rc == ENOENT;
-	if (rc == ENOENT && create && alone)
+	if (rc == ENOENT && create && alone && atomic_load(&env->run->floor) == 0) /* there never was one */
 		return IDEM_OK;
 	if (rc == ENOENT)
 		return idem_lmdb_say(
 			why, cap, IDEM_E_UNAVAILABLE,
-			"%s/data.mdb: it was removed while it was in use: put it back, or stop all processes "
-			"that use it and lose its keys",
+			"%s/data.mdb: it was removed while it was in use: put it back, or stop all "
+			"processes that use it, empty the directory and lose its keys",
 			env->path);
 	if (rc != 0)
 		return idem_lmdb_why(why, cap, env->path, "data.mdb", rc);

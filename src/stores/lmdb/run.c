@@ -109,6 +109,7 @@ begin_anew(struct lmdb_env *env, char *why, size_t cap)
 		if (rc != IDEM_OK)
 			return rc;
 		unsynced = false;
+		inode = floor = 0; /* a new file is right */
 	}
 	if (memcmp(run->boot, boot, sizeof boot) != 0 && floor > 0)
 		floor = 1; /* what was not synced may be missing from the end, but not all */
