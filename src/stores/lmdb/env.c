@@ -49,11 +49,12 @@ make_directory(const struct lmdb_env *env, char *why, size_t cap)
 static int
 check_data(struct lmdb_env *env, bool create, bool alone, bool *ret_new, char *why, size_t cap)
 {
+	uint64_t floor = atomic_load(&env->run->floor); /* before the length: both only grow */
 	struct stat st;
 	int rc = stat_data(env, &st);
 
 	*ret_new = rc == ENOENT;
-	if (rc == ENOENT && create && alone && atomic_load(&env->run->floor) == 0) /* there never was one */
+	if (rc == ENOENT && create && alone && floor == 0) /* there never was one */
 		return IDEM_OK;
 	if (rc == ENOENT)
 		return idem_lmdb_say(
@@ -66,8 +67,7 @@ check_data(struct lmdb_env *env, bool create, bool alone, bool *ret_new, char *w
 	if (st.st_size == 0) /* LMDB would begin anew in it */
 		return say_cut_short(env, why, cap);
 	if (st.st_ino == env->run->data_inode)
-		return (uint64_t)st.st_size < atomic_load(&env->run->floor) ? say_cut_short(env, why, cap)
-		                                                            : IDEM_OK;
+		return (uint64_t)st.st_size < floor ? say_cut_short(env, why, cap) : IDEM_OK;
 	if (!alone)
 		return idem_lmdb_say(why, cap, IDEM_E_UNAVAILABLE,
 		                     "%s/data.mdb: it was replaced while other processes use it: they will "
