@@ -7,7 +7,7 @@
  *  - Processes that share a directory must see each other's process ids (one PID namespace), or LMDB
  *    takes a living reader for a dead one.  To wake each other they must share a network namespace;
  *    otherwise waiting duplicates ask once a second.
- *  - Whoever shares a directory opens it with the same sync.
+ *  - Either all who share a directory open it with IDEM_LMDB_SYNC_PROCESS, or none does.
  *  - LMDB has no checksum of its own.  Each cell and each response has one here, so that a
  *    damaged one is an error and never an answer; a damaged index can still lose a key.
  *  - A store with IDEM_LMDB_SYNC_PROCESS starts empty after a power cut, and says so.
@@ -43,7 +43,7 @@ enum idem_lmdb_sync {
 struct idem_lmdb_options {
 	const char *path;         /* a directory; made if its parent is there.  Read during the call only */
 	size_t size;              /* how far data.mdb may grow; 0: as far as before, or the default */
-	enum idem_lmdb_sync sync; /* all who share the directory should agree */
+	enum idem_lmdb_sync sync; /* the same for all stores of a process on one path */
 	struct idem_loop *loop;   /* where answers and hints arrive; required, but not by idem_lmdb_check() */
 
 	/*
@@ -55,18 +55,18 @@ struct idem_lmdb_options {
 	void *report_data;
 
 	/* The store's clock, shared by all who use the directory.  NULL: CLOCK_BOOTTIME, continued over
-	 * reboots by the machine's real time, but never backwards.  For tests. */
+	 * reboots; the time for which the machine is off does not count.  For tests. */
 	uint64_t (*clock_ms)(void *clock_data);
 	void *clock_data;
 };
 
 /*
  * Opens a directory, and makes it and its files if they are not there.  IDEM_OK; IDEM_E_INVALID
- * (no path, no loop, a size out of range, or a sync that this process has opened the path with otherwise);
- * IDEM_E_NOMEM; IDEM_E_RANDOM; IDEM_E_CORRUPT (not our files, or cut short); IDEM_E_VERSION (of
- * another version of Idem or LMDB); IDEM_E_FULL (no room on the disk); IDEM_E_UNAVAILABLE (permissions, a
- * read-only file system, a missing parent, ...).  why (cap bytes, NUL included) gets one sentence that names
- * the path and the cure, or "".
+ * (no path, no loop, a size out of range, or a sync that does not go with those who have it open);
+ * IDEM_E_NOMEM; IDEM_E_RANDOM; IDEM_E_SYSTEM (no boot id in /proc, no descriptor); IDEM_E_CORRUPT (not our
+ * files, or cut short); IDEM_E_VERSION (of another version of Idem or LMDB); IDEM_E_FULL (no room on the
+ * disk); IDEM_E_UNAVAILABLE (permissions, a read-only file system, a missing parent, ...).  why (cap bytes,
+ * NUL included) gets one sentence that names the path and the cure, or "".
  *
  * cas() answers at once what a committed transaction tells (a replay, a lock, a mismatch) and later
  * what must be written.  Nothing here waits for the disk, but a page that is not in memory is read from it.
@@ -92,8 +92,9 @@ IDEM_API int idem_lmdb_usage(struct idem_store *store, struct idem_lmdb_usage *r
 
 /*
  * Reads everything and checks every invariant (each key leads to its cell, each cell to its key
- * and its response, each checksum).  IDEM_OK, or IDEM_E_CORRUPT and one sentence on what is wrong in buf (cap
- * bytes, NUL included).  Others go on meanwhile, but pages they free are not used again until it ends.
+ * and its response, each checksum).  IDEM_OK; IDEM_E_CORRUPT, or as idem_lmdb_open() if the store cannot be
+ * read at the moment; then one sentence on what is wrong is in buf (cap bytes, NUL included).  Others go on
+ * meanwhile, but pages they free are not used again until it ends.
  */
 IDEM_API int idem_lmdb_verify(struct idem_store *store, char *buf, size_t cap) IDEM_MUST_CHECK;
 

@@ -23,19 +23,36 @@ remap(struct lmdb_env *env)
 	int rc;
 
 	(void)pthread_rwlock_unlock(&env->gate);
-	(void)pthread_rwlock_wrlock(&env->gate);
-	rc = idem_lmdb_env_remap(env);
-	(void)pthread_rwlock_unlock(&env->gate);
+	rc = idem_lmdb_env_remap(env, 0);
 	(void)pthread_rwlock_rdlock(&env->gate);
-	env->room.checked = false;
 	return rc;
+}
+
+/*
+ * With completion, meta pages are not synced: LMDB's MDB_NOMETASYNC.  But after a failed fsync nobody knows
+ * which pages are on disk, and a commit that syncs its meta page too stands on its own: its own pages, and
+ * those of all before, which were synced when they were written.  Decided under LMDB's lock: whoever failed
+ * before us has said so by now.
+ */
+static int
+choose_strictness(struct lmdb_env *env)
+{
+	bool strict = env->sync != IDEM_LMDB_SYNC_COMPLETION || atomic_load(&env->run->suspect) != 0;
+
+	if (strict == env->strict)
+		return 0;
+	env->strict = strict;
+	return mdb_env_set_flags(env->mdb, MDB_NOMETASYNC, !strict);
 }
 
 static int
 begin(struct lmdb_env *env, MDB_txn **ret_txn)
 {
-	int rc = mdb_txn_begin(env->mdb, NULL, 0, ret_txn);
+	int rc = MDB_PANIC;
 
+	/* It may have failed since the batch began: what LMDB has of it then must not be touched. */
+	if (atomic_load(&env->status) == IDEM_OK)
+		rc = mdb_txn_begin(env->mdb, NULL, 0, ret_txn);
 	if (rc == MDB_MAP_RESIZED) {
 		rc = remap(env);
 		if (rc == 0)
@@ -43,16 +60,13 @@ begin(struct lmdb_env *env, MDB_txn **ret_txn)
 	}
 	if (rc != 0)
 		return rc;
-	/*
-	 * After a failed fsync nobody knows which pages are on disk.  A commit that syncs its meta page too
-	 * stands on its own: its own pages, and those of all before, which were synced when they were
-	 * written.  Decided under LMDB's lock: whoever failed before us has said so by now.
-	 */
-	env->strict = env->sync == IDEM_LMDB_SYNC_FULL || atomic_load(&env->run->suspect) != 0;
-	return mdb_env_set_flags(env->mdb, MDB_NOMETASYNC, !env->strict);
+	rc = choose_strictness(env);
+	if (rc != 0)
+		mdb_txn_abort(*ret_txn);
+	return rc;
 }
 
-/* Is what a failed commit leaves unknown?  Only if it failed at its last step. */
+/* Is what a failed commit leaves unknown?  If it failed at its last step, LMDB begins nothing any more. */
 static bool
 is_unknown(const struct lmdb_env *env)
 {
@@ -185,7 +199,7 @@ committed(struct lmdb_env *env, uint64_t commit)
 {
 	env->last_commit = commit;
 	if (env->sync == IDEM_LMDB_SYNC_PROCESS)
-		return;
+		return; /* nobody asks what is durable */
 	/* The fsync of this one's pages came after the last one's meta page was written. */
 	raise_durable(env, env->strict ? commit : commit - 1);
 	if (env->strict)

@@ -137,7 +137,7 @@ idem_lmdb_env_health_of_all(struct lmdb_env *env)
 /* ---- the tables ---- */
 
 static int
-begin_meta(const struct lmdb_env *env, MDB_txn *txn, struct meta *meta)
+new_meta(const struct lmdb_env *env, MDB_txn *txn, struct meta *meta, int *ret_status)
 {
 	MDB_stat stat;
 	int rc = mdb_stat(txn, env->main, &stat);
@@ -148,46 +148,46 @@ begin_meta(const struct lmdb_env *env, MDB_txn *txn, struct meta *meta)
 	memcpy(meta->magic, IDEM_LMDB_MAGIC, sizeof meta->magic);
 	meta->version = IDEM_LMDB_VERSION;
 	meta->next_number = 1;
-	if (rc == 0 && idem_random(NULL, meta->uuid, sizeof meta->uuid) != IDEM_OK)
-		rc = EIO;
-	return rc;
+	if (rc == 0)
+		*ret_status = idem_random(NULL, meta->uuid, sizeof meta->uuid);
+	return *ret_status == IDEM_OK ? rc : EIO;
 }
 
 static int
-open_tables(struct lmdb_env *env, MDB_txn *txn)
+open_tables(struct lmdb_env *env, MDB_txn *txn, unsigned create)
 {
-	int rc = mdb_dbi_open(txn, "index", MDB_CREATE, &env->index);
+	int rc = mdb_dbi_open(txn, "index", create, &env->index);
 
 	if (rc == 0)
-		rc = mdb_dbi_open(txn, "cells", MDB_CREATE, &env->cells);
+		rc = mdb_dbi_open(txn, "cells", create, &env->cells);
 	if (rc == 0)
-		rc = mdb_dbi_open(txn, "payloads", MDB_CREATE, &env->payloads);
+		rc = mdb_dbi_open(txn, "payloads", create, &env->payloads);
 	return rc;
 }
 
-/* Whoever comes alone commits, and syncs all that was committed before. */
+/*
+ * Whoever comes alone commits, and syncs all that was committed before.  Others only read: one of those who
+ * are there may have been stopped with LMDB's lock in its hand.
+ */
 static int
 start(struct lmdb_env *env, MDB_txn *txn, bool alone, int *ret_status)
 {
-	struct meta meta, before;
-	bool is_new;
+	struct meta meta;
 	int rc = mdb_dbi_open(txn, NULL, 0, &env->main);
 
 	if (rc == 0)
 		rc = idem_lmdb_meta_get(env, txn, &meta);
-	is_new = rc == MDB_NOTFOUND;
-	if (is_new)
-		rc = begin_meta(env, txn, &meta);
+	if (rc == MDB_NOTFOUND && alone)
+		rc = new_meta(env, txn, &meta, ret_status);
 	if (rc == 0)
-		rc = open_tables(env, txn);
+		rc = open_tables(env, txn, alone ? MDB_CREATE : 0);
 	if (rc != 0)
 		return rc;
-	before = meta;
 	*ret_status = idem_lmdb_clock_start(env, &meta);
 	if (*ret_status != IDEM_OK)
 		return EIO;
 	memcpy(env->uuid, meta.uuid, sizeof env->uuid);
-	if (alone || is_new || memcmp(&before, &meta, sizeof meta) != 0) {
+	if (alone) {
 		meta.commit++;
 		rc = idem_lmdb_meta_put(env, txn, &meta);
 	}
@@ -198,10 +198,12 @@ start(struct lmdb_env *env, MDB_txn *txn, bool alone, int *ret_status)
 static int
 say_not_started(const struct lmdb_env *env, int rc, int status, char *why, size_t cap)
 {
-	if (status != IDEM_OK)
+	if (status == IDEM_E_SYSTEM)
 		return idem_lmdb_say(why, cap, status,
 		                     "%s: cannot read /proc/sys/kernel/random/boot_id: mount /proc",
 		                     env->path);
+	if (status != IDEM_OK)
+		return idem_lmdb_say(why, cap, status, "%s: %s", env->path, idem_strerror(status));
 	if (rc == MDB_INCOMPATIBLE)
 		return idem_lmdb_say(why, cap, IDEM_E_CORRUPT,
 		                     "%s/data.mdb: it is not Idem's: choose another directory", env->path);
@@ -214,12 +216,12 @@ say_not_started(const struct lmdb_env *env, int rc, int status, char *why, size_
 	return idem_lmdb_why(why, cap, env->path, "data.mdb", rc);
 }
 
-/* A transaction that writes nothing is not committed to disk, but keeps the tables open. */
+/* The end of a transaction keeps the tables open, also if it only read. */
 static int
 start_tables(struct lmdb_env *env, bool alone, char *why, size_t cap)
 {
 	MDB_txn *txn;
-	int rc = mdb_txn_begin(env->mdb, NULL, 0, &txn), status = IDEM_OK;
+	int rc = mdb_txn_begin(env->mdb, NULL, alone ? 0 : MDB_RDONLY, &txn), status = IDEM_OK;
 
 	if (rc != 0)
 		return say_not_started(env, rc, status, why, cap);
@@ -397,6 +399,7 @@ idem_lmdb_env_open(struct lmdb_env *env, bool create, char *why, size_t cap)
 	idem_lmdb_run_opened(env);
 	remember_directory(env);
 	env->generation++;
+	env->strict = true; /* as LMDB opens it */
 	env->room = (struct room){0};
 	atomic_store(&env->status, IDEM_OK);
 	return IDEM_OK;
@@ -435,15 +438,32 @@ idem_lmdb_env_fail(struct lmdb_env *env, int status)
 	atomic_store(&env->status, status);
 }
 
-int
-idem_lmdb_env_remap(struct lmdb_env *env)
+static int
+remap(struct lmdb_env *env, size_t size)
 {
 	MDB_envinfo info;
-	int rc = mdb_env_info(env->mdb, &info);
+	int rc;
 
+	if (atomic_load(&env->status) != IDEM_OK)
+		return MDB_PANIC; /* it is opened anew, and mapped then */
+	rc = mdb_env_info(env->mdb, &info);
 	if (rc == 0)
-		rc = mdb_env_set_mapsize(env->mdb, env->size > info.me_mapsize ? env->size : 0);
+		rc = mdb_env_set_mapsize(env->mdb, size > info.me_mapsize ? size : 0);
 	if (rc != 0)
 		idem_lmdb_env_fail(env, IDEM_E_UNAVAILABLE); /* LMDB has unmapped it already */
+	else if (size > env->size)
+		env->size = size;
+	env->room.checked = false;
+	return rc;
+}
+
+int
+idem_lmdb_env_remap(struct lmdb_env *env, size_t size)
+{
+	int rc;
+
+	(void)pthread_rwlock_wrlock(&env->gate);
+	rc = remap(env, size);
+	(void)pthread_rwlock_unlock(&env->gate);
 	return rc;
 }

@@ -131,7 +131,6 @@ struct op {
 
 struct op_list {
 	struct op *first, **last;
-	size_t count, bytes;
 };
 
 struct room {
@@ -166,7 +165,6 @@ struct lmdb_env {
 	int run_fd;
 	struct run *run;
 	_Atomic int status;
-	char why[WHY_MAX];
 
 	/* the writer's own */
 	pthread_t writer;
@@ -177,6 +175,7 @@ struct lmdb_env {
 	struct meta begun_meta;
 	struct room room;
 	uint64_t repair_tried_ms;
+	uint64_t readers_checked_ms;
 	bool due; /* cells that are over were left */
 	int ring_fd;
 
@@ -259,9 +258,11 @@ int idem_lmdb_clock_start(struct lmdb_env *env, struct meta *meta) IDEM_MUST_CHE
 
 int idem_lmdb_env_open(struct lmdb_env *env, bool create, char *why, size_t cap) IDEM_MUST_CHECK;
 void idem_lmdb_env_close(struct lmdb_env *env);
-/* Maps it anew, at least as large as it was asked for and as others made it.  If it cannot be, it has failed.
+/*
+ * Takes the gate for writing itself.  Maps it anew: as large as others made it, and at least size.  If it
+ * cannot be, it has failed, and is opened again with the size it had.
  */
-int idem_lmdb_env_remap(struct lmdb_env *env) IDEM_MUST_CHECK;
+int idem_lmdb_env_remap(struct lmdb_env *env, size_t size) IDEM_MUST_CHECK;
 /* The gate is held for reading.  Are the files what they were?  Before anything else is read of them. */
 int idem_lmdb_env_health(struct lmdb_env *env) IDEM_MUST_CHECK;
 /* As that, and are the other files still where others look for them? */

@@ -137,20 +137,8 @@ open_new(const struct idem_lmdb_options *options, struct lmdb_env **ret_env, cha
 static int
 raise_size(struct lmdb_env *env, size_t size, char *why, size_t cap)
 {
-	size_t before = env->size;
-	int rc = 0;
+	int rc = size > env->size ? idem_lmdb_env_remap(env, size) : 0;
 
-	if (size <= before)
-		return IDEM_OK;
-	(void)pthread_rwlock_wrlock(&env->gate);
-	env->size = size;
-	if (env->mdb != NULL && atomic_load(&env->status) == IDEM_OK) {
-		rc = idem_lmdb_env_remap(env);
-		env->room = (struct room){0};
-	}
-	if (rc != 0)
-		env->size = before; /* as it will be opened again */
-	(void)pthread_rwlock_unlock(&env->gate);
 	return rc == 0 ? IDEM_OK : idem_lmdb_why(why, cap, env->path, "data.mdb", rc);
 }
 

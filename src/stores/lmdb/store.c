@@ -18,30 +18,20 @@ idem_lmdb_downcast(struct idem_store *base)
 
 /* ---- trouble ---- */
 
+/* Since the report with the number *heard, which becomes the last one's. */
 static void
-tell_reports(struct lmdb_store *store)
+tell_reports(struct lmdb_env *env, uint64_t *heard, void (*report)(void *report_data, const char *sentence),
+             void *report_data)
 {
-	struct lmdb_env *env = store->env;
 	char sentence[WHY_MAX];
 
-	if (atomic_load(&env->report_count) == store->reports_heard)
+	if (report == NULL || atomic_load(&env->report_count) == *heard)
 		return;
 	(void)pthread_mutex_lock(&env->lock);
-	store->reports_heard = atomic_load(&env->report_count);
+	*heard = atomic_load(&env->report_count);
 	memcpy(sentence, env->report, sizeof sentence);
 	(void)pthread_mutex_unlock(&env->lock);
-	if (store->report != NULL)
-		store->report(store->report_data, sentence);
-}
-
-/* The writer opens it again; it need not wait for its next tick. */
-static void
-want_repair(struct lmdb_env *env, int status)
-{
-	idem_lmdb_env_fail(env, status);
-	(void)pthread_mutex_lock(&env->lock);
-	(void)pthread_cond_signal(&env->wanted);
-	(void)pthread_mutex_unlock(&env->lock);
+	report(report_data, sentence);
 }
 
 /* ---- reading ---- */
@@ -102,8 +92,7 @@ read_in_gate(struct lmdb_store *store, struct idem_io *io, bool *ret_resized)
 
 	*ret_resized = false;
 	if (rc != IDEM_OK) {
-		if (atomic_load(&store->env->status) == IDEM_OK)
-			want_repair(store->env, rc);
+		idem_lmdb_env_fail(store->env, rc); /* the writer will open it again */
 		return rc;
 	}
 	rc = idem_lmdb_read_begin(store, &txn);
@@ -116,19 +105,6 @@ read_in_gate(struct lmdb_store *store, struct idem_io *io, bool *ret_resized)
 	return rc;
 }
 
-/* Another process made the map larger. */
-static int
-remap(struct lmdb_env *env)
-{
-	int rc = 0;
-
-	(void)pthread_rwlock_wrlock(&env->gate);
-	if (env->mdb != NULL && atomic_load(&env->status) == IDEM_OK)
-		rc = idem_lmdb_env_remap(env);
-	(void)pthread_rwlock_unlock(&env->gate);
-	return idem_lmdb_status(rc);
-}
-
 static int
 read_now(struct lmdb_store *store, struct idem_io *io)
 {
@@ -139,7 +115,8 @@ read_now(struct lmdb_store *store, struct idem_io *io)
 		(void)pthread_rwlock_rdlock(&store->env->gate);
 		rc = read_in_gate(store, io, &resized);
 		(void)pthread_rwlock_unlock(&store->env->gate);
-	} while (resized && remap(store->env) == IDEM_OK);
+		/* Another process made the map larger. */
+	} while (resized && idem_lmdb_env_remap(store->env, 0) == 0);
 	return rc;
 }
 
@@ -205,7 +182,7 @@ lmdb_cas(struct idem_store *base, struct idem_io *io)
 	struct lmdb_store *store = (struct lmdb_store *)base;
 	int rc;
 
-	tell_reports(store);
+	tell_reports(store->env, &store->reports_heard, store->report, store->report_data);
 	memset(&io->seen, 0, sizeof io->seen);
 	io->applied = false;
 	io->store_data = NULL;
@@ -278,7 +255,7 @@ bell_rang(struct idem_fd *bell, unsigned readiness)
 	while ((op = idem_lmdb_list_take(&store->done)) != NULL)
 		idem_lmdb_list_add(&store->delivered, op);
 	(void)pthread_mutex_unlock(&store->env->lock);
-	tell_reports(store);
+	tell_reports(store->env, &store->reports_heard, store->report, store->report_data);
 	while ((op = idem_lmdb_list_take(&store->delivered)) != NULL)
 		answer(op);
 }
@@ -489,14 +466,14 @@ int
 idem_lmdb_check(const struct idem_lmdb_options *options, char *why, size_t cap)
 {
 	struct lmdb_env *env;
+	uint64_t heard = 0;
 	int rc = check_options(options, why, cap);
 
 	if (rc == IDEM_OK)
 		rc = idem_lmdb_env_get(options, &env, why, cap);
 	if (rc != IDEM_OK)
 		return rc;
-	if (options->report != NULL && atomic_load(&env->report_count) > 0)
-		options->report(options->report_data, env->report);
+	tell_reports(env, &heard, options->report, options->report_data);
 	idem_lmdb_env_put(env);
 	if (cap > 0)
 		why[0] = '\0';

@@ -37,8 +37,6 @@ idem_lmdb_list_add(struct op_list *list, struct op *op)
 	op->next = NULL;
 	*list->last = op;
 	list->last = &op->next;
-	list->count++;
-	list->bytes += op->write.payload.len;
 }
 
 struct op *
@@ -51,8 +49,6 @@ idem_lmdb_list_take(struct op_list *list)
 	list->first = op->next;
 	if (list->first == NULL)
 		list->last = &list->first;
-	list->count--;
-	list->bytes -= op->write.payload.len;
 	return op;
 }
 
@@ -68,8 +64,6 @@ idem_lmdb_list_remove(struct op_list *list, struct op *op)
 	*link = op->next;
 	if (list->last == &op->next)
 		list->last = link;
-	list->count--;
-	list->bytes -= op->write.payload.len;
 	return true;
 }
 
@@ -119,13 +113,6 @@ idem_lmdb_recovered(struct lmdb_env *env, enum trouble kind)
 
 /* ---- answers ---- */
 
-static void
-free_store(struct lmdb_store *store)
-{
-	if (store->closed && store->pending == 0)
-		free(store);
-}
-
 /* Gives an answer to the handle's thread.  The lock is held. */
 static void
 deliver(struct op *op)
@@ -136,12 +123,15 @@ deliver(struct op *op)
 	store->pending--;
 	if (store->closed) {
 		idem_lmdb_op_free(op);
-		free_store(store);
+		if (store->pending == 0)
+			free(store);
 		return;
 	}
-	/* A counter that is set already, and so cannot take more, rings too. */
-	if (store->done.first == NULL && write(store->bell.fd, &one, sizeof one) != (ssize_t)sizeof one)
-		(void)errno;
+	if (store->done.first == NULL) {
+		ssize_t rang = write(store->bell.fd, &one, sizeof one);
+
+		(void)rang; /* a counter that cannot take more rings too: eventfd(2) */
+	}
 	idem_lmdb_list_add(&store->done, op);
 }
 
@@ -261,16 +251,28 @@ fail_batch(struct op **ops, size_t count, int status)
 		ops[i]->status = status;
 }
 
+/* A reader that was killed would keep pages from being used again; also while there is always something to
+ * write. */
+static void
+forget_dead_readers(struct lmdb_env *env)
+{
+	uint64_t now_ms = idem_lmdb_uptime_ms();
+	int dead;
+
+	if (now_ms - env->readers_checked_ms < TICK_MS)
+		return;
+	env->readers_checked_ms = now_ms;
+	(void)mdb_reader_check(env->mdb, &dead); /* if it fails, it is tried again */
+}
+
 /* What is queued, or if that is nothing, what there is to tidy up. */
 static size_t
 write_batch(struct lmdb_env *env, struct op **ops)
 {
 	size_t count;
-	int dead;
 
+	forget_dead_readers(env);
 	if (queue_is_empty(env)) {
-		/* A reader that was killed would keep pages from being used again. */
-		(void)mdb_reader_check(env->mdb, &dead);
 		idem_lmdb_tick(env);
 		return 0;
 	}
@@ -286,6 +288,7 @@ static void
 work(struct lmdb_env *env, struct op **ops)
 {
 	int status = idem_lmdb_env_health_of_all(env);
+	uint64_t before = env->last_commit;
 	size_t count;
 
 	if (status == IDEM_OK) {
@@ -299,8 +302,10 @@ work(struct lmdb_env *env, struct op **ops)
 	for (size_t i = 0; i < count; i++)
 		idem_lmdb_list_add(&env->held, ops[i]);
 	answer_held(env);
-	/* Nobody else will sync soon what the held answers tell of. */
-	if (env->held.first != NULL && atomic_load(&env->status) == IDEM_OK && queue_is_empty(env)) {
+	/* The next commit would sync what the held answers tell of, but none is to come, or who knows when.
+	 */
+	if (env->held.first != NULL && atomic_load(&env->status) == IDEM_OK &&
+	    (queue_is_empty(env) || env->last_commit == before)) {
 		idem_lmdb_sync(env);
 		answer_held(env);
 	}
