@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/uio.h>
@@ -339,6 +340,26 @@ sync_file(int fd, const char *name)
 		synced();
 	(void)pthread_mutex_unlock(&disk.lock);
 	return rc;
+}
+
+void *
+mmap(void *address, size_t len, int protection, int flags, int fd, off_t at)
+{
+	void *(*next)(void *, size_t, int, int, int, off_t);
+
+	*(void **)&next = must(dlsym(RTLD_NEXT, "mmap"));
+	if (fd >= 0 && is_watched(fd)) {
+		bool struck;
+
+		(void)pthread_mutex_lock(&disk.lock);
+		struck = strikes(fd, DISK_MAP_FAILS, 0);
+		(void)pthread_mutex_unlock(&disk.lock);
+		if (struck) {
+			errno = ENOMEM;
+			return MAP_FAILED;
+		}
+	}
+	return next(address, len, protection, flags, fd, at);
 }
 
 /* By this name a library that was built for large files calls it. */

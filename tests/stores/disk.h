@@ -33,6 +33,7 @@ enum disk_fault {
 	DISK_FINE,
 	DISK_SYNC_FAILS,  /* EIO; what it should have written is lost, though it can be read until then */
 	DISK_WRITE_FAILS, /* EIO for a meta page, which LMDB writes and syncs in one step */
+	DISK_MAP_FAILS,   /* ENOMEM for mmap(2) */
 	DISK_IS_FULL,     /* ENOSPC for what would make the file longer, and a short write before it */
 };
 

@@ -2,6 +2,8 @@
  * itself. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "../support/test.h"
 #include "crowd.h"
@@ -133,11 +135,63 @@ a_full_disk_refuses_new_keys_and_damages_nothing(void **state)
 	tear_down(&bench);
 }
 
+/* Another process makes the map larger than this one can: LMDB has given the old one away by then. */
+static int
+fill_in_child(struct bench *bench)
+{
+	struct crowd crowd = {.keys = 1000};
+	struct lmdb_world world = bench->world;
+
+	world.size = (size_t)64 << 20;
+	if (idem_poll_loop_new(&crowd.actor.loop) != IDEM_OK)
+		return 1;
+	crowd.actor.store = lmdb_world_open(&world, crowd.actor.loop);
+	if (crowd.actor.store == NULL || !crowd_run(&crowd, 4000) || crowd.refused + crowd.unknown > 0)
+		return 1;
+	idem_store_close(crowd.actor.store);
+	idem_poll_loop_free(crowd.actor.loop);
+	return 0;
+}
+
+static void
+a_map_that_cannot_grow_closes_the_store_until_it_can(void **state)
+{
+	struct bench bench;
+	struct idem_store *larger;
+	pid_t child;
+	int status;
+
+	(void)state;
+	set_up(&bench, IDEM_LMDB_SYNC_FULL, (size_t)1 << 20);
+	assert_true(crowd_run(&bench.crowd, 50));
+	child = fork();
+	assert_true(child >= 0);
+	if (child == 0)
+		_exit(fill_in_child(&bench));
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	disk_break(DISK_MAP_FAILS);
+	assert_true(crowd_run(&bench.crowd, 100));
+	assert_true(disk_struck() > 0);
+	assert_int_equal(bench.crowd.refused, 50);
+	disk_break(DISK_FINE);
+	for (int i = 0; i < 100 && crowd_ask(&bench.crowd.actor, 0) != NOTE_COMPLETED; i++)
+		assert_int_equal(idem_poll_loop_run(bench.crowd.actor.loop, NULL, 50), IDEM_PENDING);
+	bench.world.size = (size_t)64 << 20; /* alone it had but what it asked for, and that is full */
+	larger = lmdb_world_open(&bench.world, bench.crowd.actor.loop);
+	assert_non_null(larger);
+	assert_works_again(&bench);
+	check_keys(&bench.crowd.actor, &bench.crowd);
+	idem_store_close(larger);
+	tear_down(&bench);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_failed_fsync_acknowledges_nothing_and_the_next_one_heals),
+		cmocka_unit_test(a_map_that_cannot_grow_closes_the_store_until_it_can),
 		cmocka_unit_test(a_full_disk_refuses_new_keys_and_damages_nothing),
 	};
 
