@@ -9,10 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <idem/idem.h>
+
+#include "bench.h"
 
 #define SMALL 100000
 #define UNDER_WAY 256
@@ -37,22 +38,6 @@ struct load {
 };
 
 static uint8_t record[RECORD_LEN];
-
-static void
-die(const char *what, const char *why)
-{
-	(void)fprintf(stderr, "bench_lmdb: %s: %s\n", what, why);
-	exit(1);
-}
-
-static double
-now(void)
-{
-	struct timespec time;
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &time);
-	return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
-}
 
 /* Ids are digests: strangers to their neighbours. */
 static struct idem_id
@@ -170,14 +155,6 @@ fill(struct load *load, const char *path, unsigned long records)
 	idem_store_close(load->store);
 }
 
-static int
-compare(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 /* Microseconds for a claim, the median of the rounds. */
 static double
 measure_claims(struct load *load, const char *path)
@@ -189,7 +166,7 @@ measure_claims(struct load *load, const char *path)
 	(void)run(load, BATCH);
 	for (int i = 0; i < ROUNDS; i++)
 		rounds[i] = run(load, BATCH) / BATCH * 1e6;
-	qsort(rounds, ROUNDS, sizeof *rounds, compare);
+	qsort(rounds, ROUNDS, sizeof *rounds, compare_doubles);
 	return rounds[ROUNDS / 2];
 }
 

@@ -8,9 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 #include <idem/idem.h>
+
+#include "bench.h"
 
 #define ROUNDS 15
 #define BATCH 20000
@@ -22,22 +23,6 @@ struct region {
 	size_t len;
 	unsigned long records;
 };
-
-static void
-die(const char *what, int status)
-{
-	(void)fprintf(stderr, "bench_memory: %s: %s\n", what, idem_strerror(status));
-	exit(1);
-}
-
-static double
-now(void)
-{
-	struct timespec time;
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &time);
-	return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
-}
 
 /* A region sized for its records: 512 bytes for each, and the sixteenth that is kept free. */
 static struct region
@@ -52,19 +37,19 @@ region_make(unsigned long records)
 	region.len &= ~(size_t)4095;
 	region.memory = mmap(NULL, region.len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (region.memory == MAP_FAILED)
-		die("mmap", IDEM_E_SYSTEM);
+		die("mmap", idem_strerror(IDEM_E_SYSTEM));
 	/* Of use where /sys/kernel/mm/transparent_hugepage/shmem_enabled allows it; never a condition. */
 	(void)madvise(region.memory, region.len, MADV_HUGEPAGE);
 	/* Pages are touched now, and not while something is measured. */
 	memset(region.memory, 1, region.len);
 	rc = idem_memory_format(region.memory, region.len, (struct idem_bytes){"bench", 5});
 	if (rc != IDEM_OK)
-		die("format", rc);
+		die("format", idem_strerror(rc));
 	options.region = region.memory;
 	options.len = region.len;
 	rc = idem_memory_open(&options, &region.store);
 	if (rc != IDEM_OK)
-		die("open", rc);
+		die("open", idem_strerror(rc));
 	return region;
 }
 
@@ -83,7 +68,7 @@ make_record(uint8_t *record, size_t cap)
 	size_t head = idem_response_head_len(&response);
 
 	if (head + 200 > cap)
-		die("record", IDEM_E_INVALID);
+		die("record", idem_strerror(IDEM_E_INVALID));
 	idem_response_encode_head(&response, record);
 	memset(record + head, 'x', 200);
 	return head + 200;
@@ -97,7 +82,7 @@ perform(struct region *region, struct idem_op *op)
 
 	while (more) {
 		if (region->store->ops->cas(region->store, &io) != IDEM_OK || io.status != IDEM_OK)
-			die("cas", io.status);
+			die("cas", idem_strerror(io.status));
 		more = idem_step(op, &io, &io);
 		region->store->ops->release(region->store, &io);
 	}
@@ -114,7 +99,7 @@ make_tag(void)
 		int rc = idem_random(NULL, tags, sizeof tags);
 
 		if (rc != IDEM_OK)
-			die("random", rc);
+			die("random", idem_strerror(rc));
 		left = sizeof tags / sizeof *tags;
 	}
 	return tags[--left];
@@ -139,7 +124,7 @@ make_id(unsigned long number)
 
 	key.len = (size_t)snprintf(key.text, sizeof key.text, "key-%lu", number);
 	if (idem_id_make((struct idem_bytes){"bench", 5}, &key, &id) != IDEM_OK)
-		die("id", IDEM_E_NOMEM);
+		die("id", idem_strerror(IDEM_E_NOMEM));
 	return id;
 }
 
@@ -160,7 +145,7 @@ make_fingerprint(void)
 	if (rc == IDEM_OK)
 		rc = idem_fingerprint_make((struct idem_bytes){"POST /charges", 13}, body, &fingerprint);
 	if (rc != IDEM_OK)
-		die("fingerprint", rc);
+		die("fingerprint", idem_strerror(rc));
 	idem_body_free(body);
 	return fingerprint;
 }
@@ -245,16 +230,16 @@ time_swaps(struct region *region)
 		ops[i].fingerprint = make_fingerprint();
 		memset(&ios[i], 0, sizeof ios[i]);
 		if (!idem_step(&ops[i], NULL, &ios[i]))
-			die("step", ops[i].status);
+			die("step", idem_strerror(ops[i].status));
 	}
 	begin = now();
 	for (unsigned i = 0; i < BATCH; i++)
 		if (region->store->ops->cas(region->store, &ios[i]) != IDEM_OK || !ios[i].applied)
-			die("cas", ios[i].status);
+			die("cas", idem_strerror(ios[i].status));
 	end = now();
 	for (unsigned i = 0; i < BATCH; i++)
 		if (idem_step(&ops[i], &ios[i], &ios[i]))
-			die("step", IDEM_E_CORRUPT);
+			die("step", idem_strerror(IDEM_E_CORRUPT));
 	release_all(region, ops);
 	return (end - begin) / BATCH * 1e9;
 }
@@ -273,23 +258,15 @@ time_replays(struct region *region)
 		op = claim(region, (unsigned long)(random >> 32) % region->records);
 
 		if (op.verdict != IDEM_REPLAY)
-			die("replay", IDEM_E_CORRUPT);
+			die("replay", idem_strerror(IDEM_E_CORRUPT));
 	}
 	return (now() - begin) / BATCH * 1e9;
-}
-
-static int
-compare(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return x < y ? -1 : x > y;
 }
 
 static double
 median(double *values)
 {
-	qsort(values, ROUNDS, sizeof *values, compare);
+	qsort(values, ROUNDS, sizeof *values, compare_doubles);
 	return values[ROUNDS / 2];
 }
 
@@ -306,7 +283,7 @@ main(int argc, char **argv)
 	fill(&regions[0], SMALL, record, len);
 	fill(&regions[1], many, record, len);
 	if (idem_memory_usage(regions[1].store, &usage) != IDEM_OK)
-		die("usage", IDEM_E_INVALID);
+		die("usage", idem_strerror(IDEM_E_INVALID));
 	printf("bytes for a record of %zu with a body of 200: %.0f in blocks, %.0f with its share of the "
 	       "rest\n",
 	       len, (double)usage.bytes_used / (double)usage.cells,

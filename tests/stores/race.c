@@ -1,6 +1,7 @@
 /* Many users claim the same keys at once. */
 #include "race.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,6 +121,51 @@ race_run(struct race *race, struct actor *actor)
 		}
 	}
 	return true;
+}
+
+struct runner {
+	pthread_t thread;
+	struct race *race;
+	struct idem_store *(*open)(void *data, struct idem_loop *loop);
+	void *data;
+	bool fine;
+};
+
+static void *
+run_in_thread(void *data)
+{
+	struct runner *runner = data;
+	struct actor actor = {0};
+
+	if (idem_poll_loop_new(&actor.loop) != IDEM_OK)
+		return NULL;
+	actor.store = runner->open(runner->data, actor.loop);
+	if (actor.store != NULL)
+		runner->fine = race_run(runner->race, &actor);
+	else
+		__atomic_store_n(&runner->race->broken, true, __ATOMIC_SEQ_CST);
+	idem_store_close(actor.store);
+	idem_poll_loop_free(actor.loop);
+	return NULL;
+}
+
+bool
+race_in_threads(struct race *race, struct idem_store *(*open)(void *data, struct idem_loop *loop), void *data)
+{
+	struct runner *runners = calloc(race->users, sizeof *runners);
+	bool fine = runners != NULL;
+
+	for (uint32_t i = 0; runners != NULL && i < race->users; i++) {
+		runners[i] = (struct runner){.race = race, .open = open, .data = data};
+		if (pthread_create(&runners[i].thread, NULL, run_in_thread, &runners[i]) != 0)
+			abort(); /* those who have begun would wait for it */
+	}
+	for (uint32_t i = 0; runners != NULL && i < race->users; i++) {
+		fine &= pthread_join(runners[i].thread, NULL) == 0;
+		fine &= runners[i].fine;
+	}
+	free(runners);
+	return fine;
 }
 
 size_t

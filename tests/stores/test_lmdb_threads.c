@@ -1,6 +1,4 @@
 /* Threads with a handle each, which share an environment and its writer; a build with TSan looks on. */
-#include <pthread.h>
-
 #include "../support/test.h"
 #include "lmdb_world.h"
 #include "race.h"
@@ -8,15 +6,8 @@
 #define THREADS 4
 #define KEYS 1500
 
-struct runner {
-	pthread_t thread;
-	struct lmdb_world *world;
-	struct race *race;
-	bool fine;
-};
-
 static struct idem_store *
-open_store(struct lmdb_world *world, struct idem_loop *loop)
+open_store(void *world, struct idem_loop *loop)
 {
 	struct idem_lmdb_options options = lmdb_world_options(world, loop);
 	struct idem_store *store = NULL;
@@ -26,28 +17,11 @@ open_store(struct lmdb_world *world, struct idem_loop *loop)
 	return idem_lmdb_open(&options, &store, why, sizeof why) == IDEM_OK ? store : NULL;
 }
 
-static void *
-run(void *data)
-{
-	struct runner *runner = data;
-	struct actor actor = {0};
-
-	if (idem_poll_loop_new(&actor.loop) != IDEM_OK)
-		return NULL;
-	actor.store = open_store(runner->world, actor.loop);
-	if (actor.store != NULL)
-		runner->fine = race_run(runner->race, &actor);
-	idem_store_close(actor.store);
-	idem_poll_loop_free(actor.loop);
-	return NULL;
-}
-
 static void
 of_many_threads_exactly_one_executes_each_key(void **state)
 {
 	static const enum idem_lmdb_sync syncs[] = {IDEM_LMDB_SYNC_FULL, IDEM_LMDB_SYNC_COMPLETION,
 	                                            IDEM_LMDB_SYNC_PROCESS};
-	struct runner runners[THREADS];
 
 	(void)state;
 	for (size_t sync = 0; sync < sizeof syncs / sizeof *syncs; sync++) {
@@ -56,14 +30,7 @@ of_many_threads_exactly_one_executes_each_key(void **state)
 
 		assert_non_null(race);
 		assert_true(lmdb_world_make(&world, (size_t)32 << 20, syncs[sync]));
-		for (int i = 0; i < THREADS; i++) {
-			runners[i] = (struct runner){.world = &world, .race = race};
-			assert_int_equal(pthread_create(&runners[i].thread, NULL, run, &runners[i]), 0);
-		}
-		for (int i = 0; i < THREADS; i++) {
-			assert_int_equal(pthread_join(runners[i].thread, NULL), 0);
-			assert_true(runners[i].fine);
-		}
+		assert_true(race_in_threads(race, open_store, &world));
 		assert_int_equal(race_wrong(race), 0);
 		lmdb_world_free(&world);
 		race_free(race);

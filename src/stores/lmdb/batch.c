@@ -249,8 +249,8 @@ show(struct lmdb_env *env, MDB_txn *txn, struct op *op, const struct found *foun
 {
 	if (idem_lmdb_is_undurable(env, found))
 		op->commit = found->kept.commit;
-	return idem_lmdb_show(env, txn, found, now_ms, op->want_payload ? &op->write.fingerprint : NULL,
-	                      &op->seen, &op->seen_payload);
+	return idem_lmdb_show(env, txn, found, now_ms, &op->write.fingerprint, op->want_payload, &op->seen,
+	                      &op->seen_payload);
 }
 
 static int

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "../../engine/sha256.h"
+#include "../rules.h"
 #include "layout.h"
 
 /* A place is kept while its cell's end moves by no more than this part of its time: a completion after its
@@ -136,12 +137,6 @@ read_kept(const MDB_val *value, struct kept *ret_kept)
 	return idem_lmdb_kept_check(ret_kept);
 }
 
-static bool
-is_over(const struct kept *kept, uint64_t now_ms)
-{
-	return now_ms >= kept->stamp_ms && now_ms - kept->stamp_ms >= kept->retain_ms;
-}
-
 int
 idem_lmdb_find(const struct lmdb_env *env, MDB_txn *txn, const struct idem_id *id, uint64_t now_ms,
                struct found *ret_found)
@@ -165,7 +160,8 @@ idem_lmdb_find(const struct lmdb_env *env, MDB_txn *txn, const struct idem_id *i
 	if (rc == 0 && memcmp(ret_found->kept.id.b, id->b, sizeof id->b) != 0)
 		rc = MDB_CORRUPTED;
 	ret_found->there = rc == 0;
-	ret_found->live = rc == 0 && !is_over(&ret_found->kept, now_ms);
+	ret_found->live =
+		rc == 0 && !idem_rule_is_over(ret_found->kept.stamp_ms, ret_found->kept.retain_ms, now_ms);
 	return rc;
 }
 
@@ -191,16 +187,10 @@ idem_lmdb_payload(const struct lmdb_env *env, MDB_txn *txn, const struct kept *k
 	return rc != 0 ? rc : check_sum(ret_bytes->mv_data, ret_bytes->mv_size, kept->payload_sum);
 }
 
-static bool
-may_see_payload(const struct kept *kept, const struct idem_fingerprint *wanted_by)
-{
-	return wanted_by != NULL && kept->state == IDEM_STORED &&
-	       memcmp(kept->fingerprint.b, wanted_by->b, sizeof wanted_by->b) == 0;
-}
-
 int
 idem_lmdb_show(const struct lmdb_env *env, MDB_txn *txn, const struct found *found, uint64_t now_ms,
-               const struct idem_fingerprint *wanted_by, struct idem_cell *ret_seen, void **ret_payload)
+               const struct idem_fingerprint *brought, bool want_payload, struct idem_cell *ret_seen,
+               void **ret_payload)
 {
 	const struct kept *kept = &found->kept;
 	MDB_val bytes;
@@ -215,9 +205,9 @@ idem_lmdb_show(const struct lmdb_env *env, MDB_txn *txn, const struct found *fou
 	ret_seen->attempt = kept->attempt;
 	ret_seen->lease_ms = kept->lease_ms;
 	ret_seen->retain_ms = kept->retain_ms;
-	ret_seen->age_ms = now_ms > kept->stamp_ms ? now_ms - kept->stamp_ms : 0;
+	ret_seen->age_ms = idem_rule_age_ms(kept->stamp_ms, now_ms);
 	ret_seen->fingerprint = kept->fingerprint;
-	if (!may_see_payload(kept, wanted_by))
+	if (!idem_rule_may_see_payload(ret_seen->state, &kept->fingerprint, brought, want_payload))
 		return 0;
 	rc = idem_lmdb_payload(env, txn, kept, &bytes);
 	if (rc != 0)

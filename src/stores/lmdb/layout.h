@@ -303,7 +303,7 @@ int idem_lmdb_sweep(const struct lmdb_env *env, MDB_txn *txn, uint64_t now_ms, u
                     bool *ret_more) IDEM_MUST_CHECK;
 /* A conflict, as its caller may see it.  *ret_payload: from malloc(), or NULL. */
 int idem_lmdb_show(const struct lmdb_env *env, MDB_txn *txn, const struct found *found, uint64_t now_ms,
-                   const struct idem_fingerprint *wanted_by, struct idem_cell *ret_seen,
+                   const struct idem_fingerprint *brought, bool want_payload, struct idem_cell *ret_seen,
                    void **ret_payload) IDEM_MUST_CHECK;
 
 /* room.c */

@@ -77,8 +77,8 @@ look_up(struct lmdb_store *store, MDB_txn *txn, struct idem_io *io)
 		return idem_lmdb_status(rc);
 	if (!found.live || idem_lmdb_is_undurable(env, &found))
 		return ASK_WRITER;
-	rc = idem_lmdb_show(env, txn, &found, now_ms, io->want_payload ? &io->write.fingerprint : NULL,
-	                    &io->seen, &payload);
+	rc = idem_lmdb_show(env, txn, &found, now_ms, &io->write.fingerprint, io->want_payload, &io->seen,
+	                    &payload);
 	io->store_data = payload;
 	return idem_lmdb_status(rc);
 }

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../rules.h"
 #include "layout.h"
 
 #define BATCH_OPS 512
@@ -135,12 +136,6 @@ deliver(struct op *op)
 	idem_lmdb_list_add(&store->done, op);
 }
 
-static bool
-is_renewal(const struct op *op)
-{
-	return op->write.state == IDEM_LOCKED && idem_tag_same_owner(&op->write.tag, &op->expect);
-}
-
 /* Everything that is as durable as it must be. */
 static void
 answer_held(struct lmdb_env *env)
@@ -156,7 +151,7 @@ answer_held(struct lmdb_env *env)
 	while ((op = idem_lmdb_list_take(&later)) != NULL)
 		idem_lmdb_list_add(&env->held, op);
 	for (op = now.first; op != NULL; op = op->next)
-		if (op->applied && !is_renewal(op))
+		if (op->applied && idem_rule_is_news(&op->write, &op->expect))
 			idem_wake_ring(&env->run->board, env->ring_fd, &op->id);
 	(void)pthread_mutex_lock(&env->lock);
 	while ((op = idem_lmdb_list_take(&now)) != NULL)

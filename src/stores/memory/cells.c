@@ -1,6 +1,7 @@
 /* Cells in their buckets: found, written and removed, each change one transaction. */
 #include <string.h>
 
+#include "../rules.h"
 #include "layout.h"
 
 struct place
@@ -43,7 +44,7 @@ idem_memory_find(const struct memory_store *store, const struct place *place, co
 bool
 idem_memory_is_over(const struct first_half *cell, uint64_t now_ms)
 {
-	return now_ms >= cell->stamp_ms && now_ms - cell->stamp_ms >= cell->retain_ms;
+	return idem_rule_is_over(cell->stamp_ms, cell->retain_ms, now_ms);
 }
 
 /* ---- payloads ---- */

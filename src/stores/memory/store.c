@@ -3,6 +3,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "../rules.h"
 #include "layout.h"
 
 /* Per write, and when there is no room: how many lines of buckets are swept, and cells removed. */
@@ -59,13 +60,6 @@ leave(struct memory_store *store, struct shard *shard)
 
 /* ---- conflict ---- */
 
-static bool
-payload_is_wanted(const struct idem_io *io, const struct first_half *first, const struct second_half *second)
-{
-	return io->want_payload && first->state == IDEM_STORED &&
-	       memcmp(second->fingerprint.b, io->write.fingerprint.b, IDEM_FINGERPRINT_LEN) == 0;
-}
-
 static int
 show_payload(struct memory_store *store, struct idem_io *io, const struct second_half *second)
 {
@@ -95,9 +89,12 @@ show(struct memory_store *store, struct idem_io *io, uint32_t number, uint64_t n
 	io->seen.attempt = first->attempt;
 	io->seen.lease_ms = first->state == IDEM_LOCKED ? second->u.lease_ms : 0;
 	io->seen.retain_ms = first->retain_ms;
-	io->seen.age_ms = now_ms > first->stamp_ms ? now_ms - first->stamp_ms : 0;
+	io->seen.age_ms = idem_rule_age_ms(first->stamp_ms, now_ms);
 	io->seen.fingerprint = second->fingerprint;
-	return payload_is_wanted(io, first, second) ? show_payload(store, io, second) : IDEM_OK;
+	if (!idem_rule_may_see_payload(io->seen.state, &second->fingerprint, &io->write.fingerprint,
+	                               io->want_payload))
+		return IDEM_OK;
+	return show_payload(store, io, second);
 }
 
 /* ---- write ---- */
@@ -148,12 +145,6 @@ write_cell(struct memory_store *store, const struct place *place, uint32_t numbe
 	idem_memory_fill(store, chain, io->write.payload);
 	idem_memory_write(store, place, number, io, now_ms);
 	return IDEM_OK;
-}
-
-static bool
-is_renewal(const struct idem_io *io)
-{
-	return io->write.state == IDEM_LOCKED && idem_tag_same_owner(&io->write.tag, &io->expect);
 }
 
 static int
@@ -271,7 +262,7 @@ memory_cas(struct idem_store *base, struct idem_io *io)
 	io->status = swap_in_shard(store, &place, io);
 	if (io->status == IDEM_E_FULL)
 		find_room_elsewhere(store, &place, io);
-	if (io->applied && !is_renewal(io))
+	if (io->applied && idem_rule_is_news(&io->write, &io->expect))
 		idem_wake_ring_from(&store->wake, &io->id);
 	return IDEM_OK;
 }
