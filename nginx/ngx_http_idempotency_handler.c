@@ -534,9 +534,26 @@ static ngx_int_t
 ngx_http_idempotency_store_failed(ngx_http_request_t *r,
     ngx_http_idempotency_ctx_t *ctx, int status)
 {
-    ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+    ngx_uint_t                     level;
+    ngx_http_idempotency_store_t  *store;
+
+    store = ctx->conf->store;
+
+    /* a store that is full or away fails every claim: one line a minute */
+
+    level = NGX_LOG_INFO;
+
+    if (store->claim_failure != status
+        || ngx_time() - store->claim_logged >= 60)
+    {
+        store->claim_failure = status;
+        store->claim_logged = ngx_time();
+        level = NGX_LOG_ERR;
+    }
+
+    ngx_log_error(level, r->connection->log, 0,
                   "idempotency store \"%V\" failed a claim: %s",
-                  &ctx->conf->store->name, idem_strerror(status));
+                  &store->name, idem_strerror(status));
 
     if (ctx->conf->store_error_pass) {
         return ngx_http_idempotency_pass(ctx,

@@ -103,6 +103,8 @@ typedef struct {
     struct idem_guard_env            env;
     int                              failure;  /* of the last opening */
     ngx_msec_t                       failed;
+    int                              claim_failure;  /* that was logged last */
+    time_t                           claim_logged;
 } ngx_http_idempotency_store_t;
 
 

@@ -125,6 +125,15 @@ def test_a_full_store_refuses_new_keys_and_keeps_the_old_ones(guarded, tally):
     assert tally.count("/a") == len(answers)
 
 
+def test_a_full_store_says_so_once_a_minute(guarded, tally):
+    gateway = guarded(http=store_line(size=SMALL, exact=True), workers=1)
+    fill(gateway)
+    for n in range(50):
+        assert request(gateway, "/a", f"refused-{n}").status == 503
+    said = [line for line in gateway.log().splitlines() if "failed a claim" in line]
+    assert len(said) > 50 and ["[error]" in line for line in said].count(True) == 1
+
+
 def test_a_response_that_finds_no_room_is_recorded_without_its_body(guarded, tally):
     gateway = guarded("idempotency_max_response 700k;", http=store_line(size=SMALL, exact=True), workers=1)
     codes = []
