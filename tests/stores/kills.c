@@ -116,6 +116,15 @@ execute(struct stage *stage, struct actor *actor, const struct request *request,
 	}
 }
 
+/* Whoever is not killed says why it ended. */
+static bool
+is_a_verdict(int verdict)
+{
+	if (verdict < 0)
+		(void)fprintf(stderr, "a user of the store ended: %s\n", idem_strerror(verdict));
+	return verdict > 0;
+}
+
 static bool
 work_on_key(struct stage *stage, struct actor *actor, unsigned *seed)
 {
@@ -132,7 +141,7 @@ work_on_key(struct stage *stage, struct actor *actor, unsigned *seed)
 	else if (verdict == IDEM_REPLAY)
 		check_answer(stage, key, claim.found.payload);
 	claim_free(&claim);
-	return verdict > 0;
+	return is_a_verdict(verdict);
 }
 
 /* Keys that come and go, so that blocks never rest. */
@@ -148,11 +157,11 @@ churn(struct actor *actor, unsigned *seed)
 
 	claim_free(&claim);
 	if (verdict != IDEM_EXECUTE)
-		return verdict > 0;
+		return is_a_verdict(verdict);
 	bytes = payload_make(number, len);
 	verdict = actor_complete(actor, &request, &claim, (struct idem_bytes){bytes, len});
 	free(bytes);
-	return verdict > 0;
+	return is_a_verdict(verdict);
 }
 
 static pid_t

@@ -20,7 +20,9 @@ open_store(void *data, struct idem_loop *loop)
 	char why[512];
 
 	options.clock_ms = NULL;
-	return idem_lmdb_open(&options, &store, why, sizeof why) == IDEM_OK ? store : NULL;
+	if (idem_lmdb_open(&options, &store, why, sizeof why) != IDEM_OK)
+		(void)fprintf(stderr, "%s\n", why);
+	return store;
 }
 
 static void
@@ -170,6 +172,36 @@ a_reader_that_was_killed_is_forgotten_also_under_load(void **state)
 	lmdb_world_free(&world);
 }
 
+/* Its pages are had at once when they are needed, before anybody is refused. */
+static void
+what_a_killed_reader_held_is_no_reason_to_refuse(void **state)
+{
+	struct lmdb_world world;
+	struct actor actor;
+
+	(void)state;
+	assert_true(lmdb_world_make(&world, (size_t)2 << 20, IDEM_LMDB_SYNC_PROCESS));
+	assert_ok(idem_poll_loop_new(&actor.loop));
+	actor.store = open_store(&world, actor.loop);
+	assert_non_null(actor.store);
+	for (int readers = 0; readers < 5; readers++) {
+		end(stop_in_transaction(&world, MDB_RDONLY));
+		/* The store holds one key at most, but each write takes new pages while the reader holds the
+		 * old ones. */
+		for (int n = 0; n < 1000; n++) {
+			struct request request = actor_request((uint64_t)n, 60000, 3600000);
+			struct claim claim;
+
+			assert_int_equal(actor_claim(&actor, &request, &claim), IDEM_EXECUTE);
+			assert_int_equal(actor_settle(&actor, &request, &claim, IDEM_RELEASE, bytes_of("")),
+			                 IDEM_RECORDED);
+		}
+	}
+	idem_store_close(actor.store);
+	idem_poll_loop_free(actor.loop);
+	lmdb_world_free(&world);
+}
+
 /* Lets the file grow until it is killed, or its parent ends. */
 static int
 grow(struct lmdb_world *world)
@@ -227,6 +259,7 @@ main(void)
 		cmocka_unit_test(no_kill_damages_the_store_or_changes_an_answer),
 		cmocka_unit_test(a_process_that_stopped_with_the_lock_keeps_nobody_from_opening),
 		cmocka_unit_test(a_reader_that_was_killed_is_forgotten_also_under_load),
+		cmocka_unit_test(what_a_killed_reader_held_is_no_reason_to_refuse),
 		cmocka_unit_test(who_opens_a_file_that_grows_does_not_take_it_for_damaged),
 		cmocka_unit_test(nor_where_nobody_waits_for_the_disk),
 	};

@@ -466,15 +466,27 @@ report_ops(struct lmdb_env *env, struct op **ops, size_t count)
 		idem_lmdb_recovered(env, TROUBLE_WRITE);
 }
 
-static int
-attempt_alone(struct lmdb_env *env, struct op **ops, int *ret_lost)
+/* A reader that was killed keeps pages from being used again. */
+bool
+idem_lmdb_forget_dead_readers(struct lmdb_env *env)
 {
-	bool removed;
-	int rc = attempt(env, ops, 1, ret_lost);
+	int dead = 0;
 
-	if (rc != MDB_MAP_FULL || sweep(env, &removed) != 0 || !removed)
+	return mdb_reader_check(env->mdb, &dead) == 0 && dead > 0;
+}
+
+/* Before anything is refused, what others need no more is taken. */
+static int
+attempt_twice(struct lmdb_env *env, struct op **ops, size_t count, int *ret_lost)
+{
+	bool removed = false;
+	int rc = attempt(env, ops, count, ret_lost);
+
+	if (rc != MDB_MAP_FULL)
 		return rc;
-	return attempt(env, ops, 1, ret_lost);
+	if (idem_lmdb_forget_dead_readers(env) || (count == 1 && sweep(env, &removed) == 0 && removed))
+		rc = attempt(env, ops, count, ret_lost);
+	return rc;
 }
 
 /* If one of them cannot be done, the others can: halves, until it stands alone. */
@@ -482,7 +494,7 @@ static void
 run(struct lmdb_env *env, struct op **ops, size_t count)
 {
 	int lost;
-	int rc = count == 1 ? attempt_alone(env, ops, &lost) : attempt(env, ops, count, &lost);
+	int rc = attempt_twice(env, ops, count, &lost);
 
 	if (rc == 0) {
 		report_ops(env, ops, count);

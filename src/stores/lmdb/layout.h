@@ -327,6 +327,8 @@ void idem_lmdb_batch(struct lmdb_env *env, struct op **ops, size_t count);
 /* Removes some cells that are over, and keeps the clock on disk. */
 void idem_lmdb_tick(struct lmdb_env *env);
 
+/* True: there were some. */
+bool idem_lmdb_forget_dead_readers(struct lmdb_env *env);
 /* Makes all that was committed durable, or fails what is held for it. */
 void idem_lmdb_sync(struct lmdb_env *env);
 /* An fsync failed: what waits for one is in doubt. */

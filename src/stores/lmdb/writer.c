@@ -246,18 +246,16 @@ fail_batch(struct op **ops, size_t count, int status)
 		ops[i]->status = status;
 }
 
-/* A reader that was killed would keep pages from being used again; also while there is always something to
- * write. */
+/* Also while there is always something to write. */
 static void
-forget_dead_readers(struct lmdb_env *env)
+look_for_dead_readers(struct lmdb_env *env)
 {
 	uint64_t now_ms = idem_lmdb_uptime_ms();
-	int dead;
 
 	if (now_ms - env->readers_checked_ms < TICK_MS)
 		return;
 	env->readers_checked_ms = now_ms;
-	(void)mdb_reader_check(env->mdb, &dead); /* if it fails, it is tried again */
+	(void)idem_lmdb_forget_dead_readers(env);
 }
 
 /* What is queued, or if that is nothing, what there is to tidy up. */
@@ -266,7 +264,7 @@ write_batch(struct lmdb_env *env, struct op **ops)
 {
 	size_t count;
 
-	forget_dead_readers(env);
+	look_for_dead_readers(env);
 	if (queue_is_empty(env)) {
 		idem_lmdb_tick(env);
 		return 0;
