@@ -119,6 +119,17 @@ def test_several_stores_are_several(nginx, tally, key):
     assert tally.count("/one") == 1 and tally.count("/two") == 1
 
 
+def open_files(pid):
+    """What its descriptors lead to; some may be closed meanwhile."""
+    links = []
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            links.append(os.readlink(f"/proc/{pid}/fd/{fd}"))
+        except FileNotFoundError:
+            pass
+    return links
+
+
 def test_stores_come_and_go_with_reloads(nginx, tally, key):
     location = f"location / {{ idempotency NAME; proxy_pass http://127.0.0.1:{tally.port}; }}"
     gateway = nginx(location.replace("NAME", "one"), http=store_line("one", "1m"))
@@ -135,7 +146,7 @@ def test_stores_come_and_go_with_reloads(nginx, tally, key):
     assert not request(gateway, "/a", key).replayed
     for _ in range(5):
         assert gateway.reload() == "reloaded"
-    links = [os.readlink(f"/proc/{gateway.pid()}/fd/{fd}") for fd in os.listdir(f"/proc/{gateway.pid()}/fd")]
+    links = open_files(gateway.pid())
     wait_until(lambda: len(gateway.workers()) == 2)
     assert sum(is_store(link) for link in links) <= 2 * DESCRIPTORS
 

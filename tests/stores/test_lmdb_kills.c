@@ -32,7 +32,9 @@ kill_users(enum idem_lmdb_sync sync)
 	struct kills kills = {
 		.open = open_store, .verify = idem_lmdb_verify, .data = &world, .instants_us = 20000};
 
-	assert_true(lmdb_world_make(&world, (size_t)16 << 20, sync));
+	/* Large, because what is written while kills_run() reads all of it takes new pages, however little is
+	 * kept. */
+	assert_true(lmdb_world_make(&world, (size_t)1 << 30, sync));
 	kills_run(&kills);
 	lmdb_world_free(&world);
 }
