@@ -3,7 +3,7 @@
  *
  * Read in this order: types.h (results), guard.h (the life of a request),
  * key.h and fingerprint.h (what goes in), response.h, outcome.h and problem.h
- * (what comes out), then the header of a store: lmdb.h or memory.h.  Those who write a
+ * (what comes out), then the header of a store: lmdb.h, memory.h or redis.h.  Those who write a
  * store read store.h and step.h; those who bring their own event loop read loop.h.
  */
 #ifndef IDEM_IDEM_H
@@ -17,6 +17,7 @@
 #include <idem/memory.h>
 #include <idem/outcome.h>
 #include <idem/problem.h>
+#include <idem/redis.h>
 #include <idem/response.h>
 #include <idem/step.h>
 #include <idem/store.h>

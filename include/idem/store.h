@@ -182,7 +182,7 @@ struct idem_store_ops {
 
 	/*
 	 * Required.  Frees the store.  Pending ios are cancelled, watches are
-	 * gone.  What is stored stays.
+	 * gone.  What is stored stays.  Not from inside done() or changed().
 	 */
 	void (*close)(struct idem_store *store);
 };
