@@ -83,6 +83,7 @@ another_process_is_heard(void **state)
 	pid_t child;
 
 	listen_to(&ear, &scene, &request);
+	assert_int_equal(ask(&scene, &request), IDEM_IN_PROGRESS);
 	child = fork();
 	assert_true(child >= 0);
 	if (child == 0)
@@ -103,6 +104,7 @@ a_renewal_is_no_change(void **state)
 	struct ear ear;
 
 	listen_to(&ear, &scene, &request);
+	assert_int_equal(ask(&scene, &request), IDEM_IN_PROGRESS);
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(actor_renew(&scene.actor, &request, &claim), IDEM_RECORDED);
 	assert_false(ear.heard);

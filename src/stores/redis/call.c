@@ -1,9 +1,9 @@
 /*
  * One compare-and-swap on its way: out, back, and once more where the server says so.
  *
- * With wait_replicas a WAIT follows what was sent in one turn, and whatever one must be able to count on is held
- * until it is answered: writes, and what was found that others were or will be told.  What is found again after a lost
- * answer needs it too, so it is not only for writes.
+ * With wait_replicas a WAIT follows what was sent in one turn, and whatever one must be able to count on is
+ * held until it is answered: writes, and what was found that others were or will be told.  What is found
+ * again after a lost answer needs it too, so it is not only for writes.
  */
 #include <inttypes.h>
 #include <stddef.h>
@@ -157,10 +157,11 @@ report_server(struct call *call, enum trouble kind, const char *error)
 
 	idem_redis_address_text(&call->node->links[0].address, address, sizeof address);
 	if (kind == TROUBLE_FULL)
-		idem_redis_report(&call->store->hub, kind,
-		                  "%s: new keys are refused: the server is at its maxmemory: raise it, or keep keys "
-		                  "for a shorter time",
-		                  address);
+		idem_redis_report(
+			&call->store->hub, kind,
+			"%s: new keys are refused: the server is at its maxmemory: raise it, or keep keys "
+			"for a shorter time",
+			address);
 	else
 		idem_redis_report(&call->store->hub, kind, "%s: %s", address, error);
 }
@@ -184,8 +185,9 @@ refused(struct call *call, struct link *link, const char *error)
 		report_server(call, TROUBLE_FULL, error);
 		finish(call, IDEM_E_FULL);
 	} else if (begins(error, "WRONGTYPE")) {
-		report_server(call, TROUBLE_CELL, "a key of another type stands where a cell belongs: give the store "
-		                                  "a prefix of its own");
+		report_server(call, TROUBLE_CELL,
+		              "a key of another type stands where a cell belongs: give the store "
+		              "a prefix of its own");
 		finish(call, IDEM_E_CORRUPT);
 	} else {
 		report_server(call, begins(error, "NOPERM") ? TROUBLE_RIGHTS : TROUBLE_SERVER, error);
@@ -225,7 +227,8 @@ take_cell(struct call *call, const redisReply *reply)
 	struct idem_io *io = call->io;
 	int rc;
 
-	if (reply->elements < 4 || !is_text(reply->element[2]) || reply->element[3]->type != REDIS_REPLY_INTEGER)
+	if (reply->elements < 4 || !is_text(reply->element[2]) ||
+	    reply->element[3]->type != REDIS_REPLY_INTEGER)
 		return IDEM_E_CORRUPT;
 	rc = idem_redis_cell_read(reply->element[2]->str, reply->element[2]->len, reply->element[3]->integer,
 	                          &io->seen);
@@ -258,7 +261,8 @@ conflict(struct call *call, const redisReply *reply)
 		rc = take_cell(call, reply);
 	if (rc != IDEM_OK) {
 		if (rc == IDEM_E_CORRUPT)
-			report_server(call, TROUBLE_CELL, "a cell makes no sense: somebody else has written it");
+			report_server(call, TROUBLE_CELL,
+			              "a cell makes no sense: somebody else has written it");
 		finish(call, rc);
 		return;
 	}
@@ -273,11 +277,13 @@ conflict(struct call *call, const redisReply *reply)
 static void
 foreign(struct call *call, const redisReply *reply)
 {
-	bool ours = reply->elements > 2 && is_text(reply->element[2]) && begins(reply->element[2]->str, "idem/");
+	bool ours =
+		reply->elements > 2 && is_text(reply->element[2]) && begins(reply->element[2]->str, "idem/");
 
-	report_server(call, TROUBLE_CELL,
-	              ours ? "a cell was written by another version of Idem"
-	                   : "a key that is no cell stands where one belongs: give the store a prefix of its own");
+	report_server(
+		call, TROUBLE_CELL,
+		ours ? "a cell was written by another version of Idem"
+		     : "a key that is no cell stands where one belongs: give the store a prefix of its own");
 	finish(call, ours ? IDEM_E_VERSION : IDEM_E_CORRUPT);
 }
 
@@ -364,9 +370,10 @@ awaited(struct command *command, const redisReply *reply)
 	if (enough)
 		idem_redis_recovered(hub, TROUBLE_REPLICAS, "enough replicas have what is written");
 	else if (reply != NULL && reply->type == REDIS_REPLY_INTEGER)
-		idem_redis_report(hub, TROUBLE_REPLICAS,
-		                  "%lld replicas have what was written, and wait_replicas wants %u: keys are refused",
-		                  reply->integer, hub->uri.wait_replicas);
+		idem_redis_report(
+			hub, TROUBLE_REPLICAS,
+			"%lld replicas have what was written, and wait_replicas wants %u: keys are refused",
+			reply->integer, hub->uri.wait_replicas);
 	else if (reply != NULL)
 		idem_redis_report(hub, TROUBLE_RIGHTS, "WAIT: %s", reply->str != NULL ? reply->str : "?");
 	conclude_all(calls, enough);
@@ -436,7 +443,7 @@ has_an_end(const struct idem_io *io)
 struct words {
 	char serial[24], retain[24], until[24];
 	char head[HEAD_LEN + 1], fingerprint[2 * IDEM_FINGERPRINT_LEN + 1], expect[TAG_TEXT_LEN + 1];
-	struct idem_bytes all[11];
+	struct idem_bytes all[12];
 };
 
 static void
@@ -472,6 +479,7 @@ write_words(const struct call *call, const struct link *link, struct words *word
 	                        : (struct idem_bytes){"", 0};
 	words->all[9] = text_of(words->fingerprint);
 	words->all[10] = text_of(!makes && idem_rule_is_news(&io->write, &io->expect) ? "1" : "");
+	words->all[11] = text_of(words->until);
 }
 
 static void
@@ -494,7 +502,8 @@ send_on(struct call *call, struct node *node, struct link *link)
 	if (call->ask != NULL)
 		rc = idem_redis_link_send(link, &call->asking, 1, &asking);
 	if (rc == IDEM_OK)
-		rc = idem_redis_link_send(link, &call->command, sizeof words.all / sizeof *words.all, words.all);
+		rc = idem_redis_link_send(link, &call->command, sizeof words.all / sizeof *words.all,
+		                          words.all);
 	if (rc != IDEM_OK)
 		return rc;
 	call->ask = NULL;

@@ -69,8 +69,9 @@ idem_redis_cell_write(const struct idem_cell *cell, char *head)
 	idem_redis_hex(cell->tag.b, IDEM_TAG_LEN, tag);
 	idem_redis_hex(cell->fingerprint.b, IDEM_FINGERPRINT_LEN, fingerprint);
 	(void)snprintf(head, HEAD_LEN + 1,
-	               CELL_MAGIC "%s %s %s attempt=%010" PRIu32 " lease=%015" PRIu64 " retain=%015" PRIu64 "\n", tag,
-	               states[cell->state], fingerprint, cell->attempt, at_most(cell->lease_ms),
+	               CELL_MAGIC "%s %s %s attempt=%010" PRIu32 " lease=%015" PRIu64 " retain=%015" PRIu64
+	                          "\n",
+	               tag, states[cell->state], fingerprint, cell->attempt, at_most(cell->lease_ms),
 	               at_most(cell->retain_ms));
 }
 

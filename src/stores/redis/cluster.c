@@ -160,7 +160,8 @@ read_map(struct cluster *cluster, const redisReply *reply, const struct address 
 static void
 answered(struct command *command, const redisReply *reply)
 {
-	struct cluster *cluster = (struct cluster *)(void *)((char *)command - offsetof(struct cluster, command));
+	struct cluster *cluster =
+		(struct cluster *)(void *)((char *)command - offsetof(struct cluster, command));
 	struct redis_store *store = cluster->store;
 
 	cluster->asked = false;
@@ -192,7 +193,8 @@ whom_to_ask(struct cluster *cluster)
 			first = link;
 		if (link != NULL && passed)
 			return link;
-		passed |= node->known && idem_redis_address_same(&node->links[0].address, &cluster->asked_address);
+		passed |= node->known &&
+		          idem_redis_address_same(&node->links[0].address, &cluster->asked_address);
 	}
 	return first;
 }

@@ -59,12 +59,14 @@ judge_policy(struct link *link, const char *info)
 		return;
 	idem_redis_address_text(&link->address, address, sizeof address);
 	if (strncmp(policy, "noeviction", 10) != 0)
-		idem_redis_report(link->hub, TROUBLE_POLICY,
-		                  "%s: its maxmemory-policy %.*s drops keys that are promised, and their requests can "
-		                  "be executed again: set it to noeviction",
-		                  address, (int)strcspn(policy, "\r\n"), policy);
+		idem_redis_report(
+			link->hub, TROUBLE_POLICY,
+			"%s: its maxmemory-policy %.*s drops keys that are promised, and their requests can "
+			"be executed again: set it to noeviction",
+			address, (int)strcspn(policy, "\r\n"), policy);
 	else
-		idem_redis_recovered(link->hub, TROUBLE_POLICY, "%s: its maxmemory-policy is noeviction", address);
+		idem_redis_recovered(link->hub, TROUBLE_POLICY, "%s: its maxmemory-policy is noeviction",
+		                     address);
 }
 
 static void
@@ -75,7 +77,8 @@ set_clock(struct link *link, const char *info)
 	/* INFO was sent after "since": the server's clock is not ahead of this. */
 	link->clock_known = usec != NULL;
 	if (usec != NULL)
-		link->clock_ms = (int64_t)(strtoull(usec, NULL, 10) / 1000) - (int64_t)link->greeting[2].since_ms;
+		link->clock_ms =
+			(int64_t)(strtoull(usec, NULL, 10) / 1000) - (int64_t)link->greeting[2].since_ms;
 }
 
 bool
@@ -98,10 +101,12 @@ idem_redis_greeting_judge(struct link *link, const redisReply *reply, char *why,
 	if (is(reply->str, "redis_mode", "sentinel"))
 		return idem_redis_say(why, cap, false, "it is a Sentinel: write redis+sentinel://HOST/NAME");
 	if (is(reply->str, "redis_mode", "cluster") && link->hub->uri.plan != PLAN_CLUSTER)
-		return idem_redis_say(why, cap, false, "it is a node of a cluster: write redis+cluster://HOST");
+		return idem_redis_say(why, cap, false,
+		                      "it is a node of a cluster: write redis+cluster://HOST");
 	if (is(reply->str, "loading", "1"))
 		return idem_redis_say(why, cap, false, "it is still loading its data");
-	if (is(reply->str, "role", "slave") && link->kind == LINK_FOR_DATA && link->hub->uri.plan != PLAN_CLUSTER)
+	if (is(reply->str, "role", "slave") && link->kind == LINK_FOR_DATA &&
+	    link->hub->uri.plan != PLAN_CLUSTER)
 		return idem_redis_say(why, cap, false, "it is a replica: give the address of its master");
 	judge_policy(link, reply->str);
 	set_clock(link, reply->str);

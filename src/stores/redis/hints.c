@@ -1,9 +1,9 @@
 /*
- * Watches: a subscription to a channel for each cell that is watched, on a connection of its own, which is made when
- * the first watch is.
+ * Watches: a subscription to a channel for each cell that is watched, on a connection of its own, which is
+ * made when the first watch is.
  *
- * A SUBSCRIBE takes effect some time after it was sent.  Whoever asked for the cell in between may have missed its
- * end, and gets a hint when it has taken effect; so do all when the connection was lost.
+ * A SUBSCRIBE takes effect some time after it was sent.  Whoever asked for the cell in between may have
+ * missed its end, and gets a hint when it has taken effect; so do all when the connection was lost.
  */
 #include <stdlib.h>
 #include <string.h>

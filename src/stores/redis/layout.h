@@ -17,8 +17,8 @@
 #define IDEM_STORES_REDIS_LAYOUT_H
 
 #include <hiredis/hiredis.h>
-#include <openssl/ssl.h>
 #include <netdb.h>
+#include <openssl/ssl.h>
 #include <sys/socket.h>
 
 #include <idem/redis.h>
@@ -78,7 +78,7 @@ struct redis_uri {
 	struct address addresses[ADDRESSES_MAX];
 	size_t count;
 	const char *user, *password, *sentinel_user, *sentinel_password; /* NULL: none */
-	const char *master; /* what the Sentinels call it */
+	const char *master;                                              /* what the Sentinels call it */
 	unsigned database;
 	const char *prefix;
 	unsigned wait_replicas;
@@ -118,7 +118,8 @@ enum { STREAM_WANTS_READ = -1, STREAM_WANTS_WRITE = -2, STREAM_BROKEN = -3, STRE
 ssize_t idem_redis_stream_read(struct stream *stream, void *buf, size_t len, char *why, size_t cap);
 ssize_t idem_redis_stream_write(struct stream *stream, const void *buf, size_t len, char *why, size_t cap);
 /* IDEM_OK: connect(2) is under way. */
-int idem_redis_stream_connect(struct stream *stream, const struct sockaddr *address, socklen_t len) IDEM_MUST_CHECK;
+int idem_redis_stream_connect(struct stream *stream, const struct sockaddr *address,
+                              socklen_t len) IDEM_MUST_CHECK;
 /* After the connection is there.  name: whose certificate it must be. */
 int idem_redis_stream_secure(struct stream *stream, SSL_CTX *tls, const char *name) IDEM_MUST_CHECK;
 /* 0: it is secure, or one of the above. */
@@ -142,7 +143,8 @@ struct link;
 /* A command that was sent.  Whoever sends it embeds it, and keeps it until replied() was called. */
 struct command {
 	struct command *next;
-	/* Once.  NULL: the connection broke; it may have been carried out or not.  The reply is the link's. */
+	/* Once.  NULL: the connection broke; it may have been carried out or not.  The reply is the link's.
+	 */
 	void (*replied)(struct command *command, const redisReply *reply);
 	uint64_t since_ms;
 };
@@ -151,8 +153,8 @@ struct command {
 struct link_user {
 	/* The connection is there, or is there again. */
 	void (*up)(struct link *link);
-	/* An attempt failed or a connection broke; all commands were replied to.  The next attempt follows, unless
-	 * the link is closed inside.  why names the server. */
+	/* An attempt failed or a connection broke; all commands were replied to.  The next attempt follows,
+	 * unless the link is closed inside.  why names the server. */
 	void (*down)(struct link *link, const char *why);
 	/* What a server says of its own accord: of links that listen.  Otherwise NULL. */
 	void (*pushed)(struct link *link, const redisReply *reply);
@@ -198,9 +200,9 @@ struct link {
 	bool clock_known;
 	int64_t clock_ms; /* the server's, less the loop's */
 	struct command greeting[3];
-	unsigned life;            /* counts the ends of connections: did this one end inside a callback? */
-	bool tried;               /* an attempt has failed since it was up, or opened */
-	char why[WHY_MAX];        /* the last attempt failed */
+	unsigned life;     /* counts the ends of connections: did this one end inside a callback? */
+	bool tried;        /* an attempt has failed since it was up, or opened */
+	char why[WHY_MAX]; /* the last attempt failed */
 };
 
 /* What all parts of a store share. */
@@ -217,28 +219,28 @@ struct hub {
 	} troubles[TROUBLES];
 };
 
-void idem_redis_link_init(struct link *link, struct hub *hub, enum link_kind kind, const struct link_user *user,
-                          void *user_data);
+void idem_redis_link_init(struct link *link, struct hub *hub, enum link_kind kind,
+                          const struct link_user *user, void *user_data);
 /* Begins to connect, and does so again whenever the connection breaks. */
 void idem_redis_link_open(struct link *link, const struct address *address);
 /* Commands are replied to with NULL.  Nothing more is called. */
 void idem_redis_link_close(struct link *link);
 /* Breaks the connection from outside: as if the server had done it. */
 void idem_redis_link_break(struct link *link, const char *why);
-/* IDEM_OK: replied() will be called, never from inside this; or IDEM_E_NOMEM, and nothing was sent.  Only while it is
- * up, and does not listen. */
-int idem_redis_link_send(struct link *link, struct command *command, size_t count, const struct idem_bytes *words)
-	IDEM_MUST_CHECK;
+/* IDEM_OK: replied() will be called, never from inside this; or IDEM_E_NOMEM, and nothing was sent.  Only
+ * while it is up, and does not listen. */
+int idem_redis_link_send(struct link *link, struct command *command, size_t count,
+                         const struct idem_bytes *words) IDEM_MUST_CHECK;
 
-/* Sends what makes the server talk of its own accord, as SUBSCRIBE does, and more of the kind; pushed() hears it.  Only
- * while it is up, and no command is pending. */
+/* Sends what makes the server talk of its own accord, as SUBSCRIBE does, and more of the kind; pushed() hears
+ * it.  Only while it is up, and no command is pending. */
 int idem_redis_link_listen(struct link *link, size_t count, const struct idem_bytes *words) IDEM_MUST_CHECK;
 
 /* ---- greeting ---- */
 
 /*
- * Looks at the answer to INFO: can it be used?  False: why not.  Sets link->clock_ms, and reports what those who run
- * the server should know.
+ * Looks at the answer to INFO: can it be used?  False: why not.  Sets link->clock_ms, and reports what those
+ * who run the server should know.
  */
 bool idem_redis_greeting_judge(struct link *link, const redisReply *reply, char *why, size_t cap);
 
@@ -246,8 +248,8 @@ bool idem_redis_greeting_judge(struct link *link, const redisReply *reply, char 
 
 #define SHA_LEN 40
 
-/* The step, in Lua.  It exists twice: once to make cells, and once to change those that are there, which may go over
- * maxmemory. */
+/* The step, in Lua.  It exists twice: once to make cells, and once to change those that are there, which may
+ * go over maxmemory. */
 struct script {
 	const char *text;
 	char sha[SHA_LEN + 1]; /* by which EVALSHA knows it */
@@ -301,7 +303,8 @@ void idem_redis_nodes_free(struct redis_store *store);
 /* Connects, if it is not connected to that address already. */
 void idem_redis_node_open(struct node *node, const struct address *address);
 void idem_redis_node_close(struct node *node);
-/* The connection with the least to do.  NULL: there is none; *ret_hope: the first attempt is still under way. */
+/* The connection with the least to do.  NULL: there is none; *ret_hope: the first attempt is still under way.
+ */
 struct link *idem_redis_node_link(struct node *node, bool *ret_hope);
 /* The place of a link in its node. */
 size_t idem_redis_node_place(const struct node *node, const struct link *link);
@@ -320,19 +323,19 @@ struct call {
 	struct command command;
 	struct command asking;
 	struct redis_store *store;
-	struct idem_io *io; /* NULL: it was cancelled */
+	struct idem_io *io;        /* NULL: it was cancelled */
 	struct call *next, **link; /* of the store's list, where it is until it is answered */
 	struct call *next_waiting;
 	struct call *next_unwaited;
-	struct node *node;         /* where it was sent last */
+	struct node *node; /* where it was sent last */
 	struct link *sent_on;
-	struct node *ask;  /* where it is to be sent next, once, whatever the map says */
+	struct node *ask; /* where it is to be sent next, once, whatever the map says */
 	enum call_end end;
-	bool waiting;  /* for a connection */
-	bool attached; /* to a WAIT, or to those that will be */
-	bool by_text;  /* the server does not know the script */
+	bool waiting;   /* for a connection */
+	bool attached;  /* to a WAIT, or to those that will be */
+	bool by_text;   /* the server does not know the script */
 	unsigned again; /* how often */
-	void *payload; /* what is kept for the caller until it is told */
+	void *payload;  /* what is kept for the caller until it is told */
 	uint64_t serial;
 	uint64_t until_ms;
 	char name[NAME_MAX_LEN + 1];
@@ -414,8 +417,9 @@ struct hints {
 	bool open;
 	struct ear *ears[EAR_BUCKETS];
 	size_t count;
-	uint64_t subscribed, acknowledged; /* how many SUBSCRIBEs on this connection, and how many of them took effect */
-	struct idem_watch *cursor;         /* the next one to be called */
+	uint64_t subscribed,
+		acknowledged; /* how many SUBSCRIBEs on this connection, and how many of them took effect */
+	struct idem_watch *cursor; /* the next one to be called */
 };
 
 void idem_redis_hints_init(struct hints *hints, struct redis_store *store);

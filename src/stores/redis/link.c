@@ -1,10 +1,10 @@
 /*
  * One connection to a server: made, kept, and made again.
  *
- * Bytes are ours, the protocol (RESP) is hiredis': its formatter and its reader.  Its asynchronous layer is not used.
- * In the oldest version that we support it looks names up in the caller's thread, has no limit of time, ends the
- * process (assert(3)) over a reply that nobody asked for, and when memory is short it forgets who asked for a reply,
- * which then goes to somebody else.
+ * Bytes are ours, the protocol (RESP) is hiredis': its formatter and its reader.  Its asynchronous layer is
+ * not used. In the oldest version that we support it looks names up in the caller's thread, has no limit of
+ * time, ends the process (assert(3)) over a reply that nobody asked for, and when memory is short it forgets
+ * who asked for a reply, which then goes to somebody else.
  */
 #include <errno.h>
 #include <netdb.h>
@@ -302,8 +302,9 @@ read_replies(struct link *link)
 
 	while (goes_on) {
 		if (redisReaderGetReply(link->reader, &reply) != REDIS_OK) {
-			fail_because(link, link->reader->err == REDIS_ERR_OOM ? "out of memory"
-			                                                      : "no Redis server: its reply makes no sense");
+			fail_because(link, link->reader->err == REDIS_ERR_OOM
+			                           ? "out of memory"
+			                           : "no Redis server: its reply makes no sense");
 			return false;
 		}
 		if (reply == NULL)

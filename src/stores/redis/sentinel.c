@@ -1,6 +1,6 @@
 /*
- * Sentinels: they are asked for the master, one after the other until one knows, and the one that knew is listened
- * to.  When the master cannot be reached they are asked again, for a failover can be missed.
+ * Sentinels: they are asked for the master, one after the other until one knows, and the one that knew is
+ * listened to.  When the master cannot be reached they are asked again, for a failover can be missed.
  */
 #include <stddef.h>
 #include <stdlib.h>
@@ -109,7 +109,8 @@ read_address(const redisReply *reply, struct address *ret)
 static void
 answered(struct command *command, const redisReply *reply)
 {
-	struct sentinel *sentinel = (struct sentinel *)(void *)((char *)command - offsetof(struct sentinel, command));
+	struct sentinel *sentinel =
+		(struct sentinel *)(void *)((char *)command - offsetof(struct sentinel, command));
 	struct hub *hub = &sentinel->store->hub;
 	struct address address;
 

@@ -73,7 +73,8 @@ static const struct idem_store_ops redis_ops = {
 /* ---- opening ---- */
 
 static int
-check(const struct idem_redis_options *options, struct redis_uri *uri, SSL_CTX **ret_tls, char *why, size_t cap)
+check(const struct idem_redis_options *options, struct redis_uri *uri, SSL_CTX **ret_tls, char *why,
+      size_t cap)
 {
 	uint64_t timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : IDEM_REDIS_DEFAULT_TIMEOUT_MS;
 	int rc;
@@ -84,10 +85,11 @@ check(const struct idem_redis_options *options, struct redis_uri *uri, SSL_CTX *
 	if (rc != IDEM_OK)
 		return rc;
 	if (uri->wait_ms >= timeout_ms)
-		rc = idem_redis_say(why, cap, IDEM_E_INVALID,
-		                    "wait_replicas waits for %llu ms, and the store's timeout is %llu ms: make the "
-		                    "timeout longer",
-		                    (unsigned long long)uri->wait_ms, (unsigned long long)timeout_ms);
+		rc = idem_redis_say(
+			why, cap, IDEM_E_INVALID,
+			"wait_replicas waits for %llu ms, and the store's timeout is %llu ms: make the "
+			"timeout longer",
+			(unsigned long long)uri->wait_ms, (unsigned long long)timeout_ms);
 	else
 		rc = idem_redis_tls_new(uri, ret_tls, why, cap);
 	if (rc != IDEM_OK)
@@ -137,7 +139,8 @@ open_store(struct redis_store *store, const struct idem_redis_options *options, 
 }
 
 int
-idem_redis_open(const struct idem_redis_options *options, struct idem_store **ret_store, char *why, size_t cap)
+idem_redis_open(const struct idem_redis_options *options, struct idem_store **ret_store, char *why,
+                size_t cap)
 {
 	struct redis_store *store;
 	int rc;

@@ -13,7 +13,8 @@
 
 #include "layout.h"
 
-/* A peer that is gone without a word is found out after some 30 seconds, also when nobody asks for anything. */
+/* A peer that is gone without a word is found out after some 30 seconds, also when nobody asks for anything.
+ */
 #define KEEPALIVE_IDLE_S 15
 #define KEEPALIVE_EVERY_S 5
 #define KEEPALIVE_COUNT 3
@@ -41,11 +42,11 @@ load(SSL_CTX *tls, const struct redis_uri *uri, char *why, size_t cap)
 	if (uri->cert == NULL)
 		return IDEM_OK;
 	if (SSL_CTX_use_certificate_chain_file(tls, uri->cert) != 1)
-		return idem_redis_say(why, cap, IDEM_E_INVALID, "cannot use the certificate in cert=%s: %s", uri->cert,
-		                      tls_reason());
+		return idem_redis_say(why, cap, IDEM_E_INVALID, "cannot use the certificate in cert=%s: %s",
+		                      uri->cert, tls_reason());
 	if (SSL_CTX_use_PrivateKey_file(tls, uri->key, SSL_FILETYPE_PEM) != 1)
-		return idem_redis_say(why, cap, IDEM_E_INVALID, "cannot use the private key in key=%s: %s", uri->key,
-		                      tls_reason());
+		return idem_redis_say(why, cap, IDEM_E_INVALID, "cannot use the private key in key=%s: %s",
+		                      uri->key, tls_reason());
 	return IDEM_OK;
 }
 
@@ -89,7 +90,8 @@ idem_redis_stream_secure(struct stream *stream, SSL_CTX *tls, const char *name)
 	if (is_ip) {
 		if (X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(stream->tls), name) != 1)
 			return IDEM_E_NOMEM;
-	} else if (SSL_set1_host(stream->tls, name) != 1 || SSL_set_tlsext_host_name(stream->tls, name) != 1) {
+	} else if (SSL_set1_host(stream->tls, name) != 1 ||
+	           SSL_set_tlsext_host_name(stream->tls, name) != 1) {
 		return IDEM_E_NOMEM;
 	}
 	return SSL_set_fd(stream->tls, stream->fd) == 1 ? IDEM_OK : IDEM_E_NOMEM;
@@ -113,7 +115,8 @@ tls_result(SSL *tls, int rc, char *why, size_t cap)
 		return idem_redis_say(why, cap, STREAM_BROKEN, "%s", strerror(errno));
 	default:
 		if (verified != X509_V_OK)
-			return idem_redis_say(why, cap, STREAM_BROKEN, "its certificate is not to be trusted: %s",
+			return idem_redis_say(why, cap, STREAM_BROKEN,
+			                      "its certificate is not to be trusted: %s",
 			                      X509_verify_cert_error_string(verified));
 		return idem_redis_say(why, cap, STREAM_BROKEN, "TLS: %s", tls_reason());
 	}

@@ -40,8 +40,8 @@ struct parse {
 static int
 wrong(const struct parse *parse, const char *what, const char *cure)
 {
-	return idem_redis_say(parse->why, parse->cap, IDEM_E_INVALID, "%s in the URI of a Redis store: %s", what,
-	                      cure);
+	return idem_redis_say(parse->why, parse->cap, IDEM_E_INVALID, "%s in the URI of a Redis store: %s",
+	                      what, cure);
 }
 
 /* ---- words ---- */
@@ -104,8 +104,8 @@ idem_redis_address_text(const struct address *address, char *buf, size_t cap)
 	if (address->port == 0)
 		(void)snprintf(buf, cap, "unix:%s", address->host);
 	else
-		(void)snprintf(buf, cap, strchr(address->host, ':') != NULL ? "[%s]:%u" : "%s:%u", address->host,
-		               address->port);
+		(void)snprintf(buf, cap, strchr(address->host, ':') != NULL ? "[%s]:%u" : "%s:%u",
+		               address->host, address->port);
 }
 
 bool
@@ -228,7 +228,8 @@ take_path(struct parse *parse, char *path)
 	if (slash != NULL)
 		*slash++ = '\0';
 	if (!decode(path) || *path == '\0')
-		return wrong(parse, "no name", "Sentinels know a master by one: redis+sentinel://HOST,HOST/NAME");
+		return wrong(parse, "no name",
+		             "Sentinels know a master by one: redis+sentinel://HOST,HOST/NAME");
 	parse->uri->master = path;
 	return slash == NULL || *slash == '\0' ? IDEM_OK : take_database(parse, slash);
 }
@@ -313,7 +314,7 @@ take_option(struct parse *parse, char *option)
 	char *value = strchr(option, '=');
 	const struct {
 		const char *name;
-		const char **text;                                    /* or */
+		const char **text; /* or */
 		int (*take)(struct parse *parse, const char *value);
 	} options[] = {
 		{"prefix", NULL, take_prefix},

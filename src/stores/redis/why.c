@@ -32,8 +32,8 @@ idem_redis_report(struct hub *hub, enum trouble kind, const char *format, ...)
 	uint64_t now_ms = hub->loop->ops->now_ms(hub->loop);
 	va_list arguments;
 
-	if (hub->report == NULL || (hub->troubles[kind].reported &&
-	                            now_ms - hub->troubles[kind].reported_ms < REPORT_EVERY_MS))
+	if (hub->report == NULL ||
+	    (hub->troubles[kind].reported && now_ms - hub->troubles[kind].reported_ms < REPORT_EVERY_MS))
 		return;
 	hub->troubles[kind].reported = hub->troubles[kind].told = true;
 	hub->troubles[kind].reported_ms = now_ms;
