@@ -89,6 +89,7 @@ typedef struct {
     ngx_msec_t                       timeout;
 
     const ngx_http_idempotency_store_kind_t  *kind;
+    ngx_str_t                        scheme;  /* with its ":" */
 
     /* memory: a region that belongs to the cycle */
     ngx_fd_t                         fd;
@@ -98,6 +99,9 @@ typedef struct {
     ngx_str_t                        path;
     enum idem_lmdb_sync              sync;
     ngx_uint_t                       sync_set;
+
+    /* on a server: may hold a password, ends with a null byte */
+    ngx_str_t                        uri;
 
     /* a worker's own */
     struct idem_guard_env            env;

@@ -11,13 +11,19 @@
 
 
 /* A store that could not be opened is tried again after this time. */
-#define NGX_HTTP_IDEMPOTENCY_STORE_RETRY  500
+#define NGX_HTTP_IDEMPOTENCY_STORE_RETRY    500
+
+#define NGX_HTTP_IDEMPOTENCY_STORE_SCHEMES                                    \
+    "\"lmdb:\", \"memory:\", \"redis://\", \"rediss://\", "                    \
+    "\"redis+sentinel://\", \"redis+cluster://\" or \"unix:\""
 
 
 static char *ngx_http_idempotency_store_name(ngx_conf_t *cf,
     ngx_http_idempotency_main_conf_t *mcf, ngx_str_t *name);
 static char *ngx_http_idempotency_store_kind(ngx_conf_t *cf,
     ngx_http_idempotency_store_t *store, ngx_str_t *uri);
+static ngx_int_t ngx_http_idempotency_store_scheme(ngx_str_t *schemes,
+    ngx_str_t *uri, ngx_str_t *scheme);
 static char *ngx_http_idempotency_store_uri(ngx_conf_t *cf,
     ngx_http_idempotency_store_t *store, ngx_str_t *uri);
 static char *ngx_http_idempotency_store_option(ngx_conf_t *cf,
@@ -33,6 +39,7 @@ static const ngx_http_idempotency_store_kind_t
 {
     &ngx_http_idempotency_lmdb_store,
     &ngx_http_idempotency_memory_store,
+    &ngx_http_idempotency_redis_store,
     NULL
 };
 
@@ -40,8 +47,6 @@ static const ngx_http_idempotency_store_kind_t
 /* What other builds may have. */
 
 static ngx_str_t  ngx_http_idempotency_other_kinds[] = {
-    ngx_string("redis:"),
-    ngx_string("rediss:"),
     ngx_string("postgres:"),
     ngx_string("postgresql:"),
     ngx_null_string
@@ -154,39 +159,64 @@ static char *
 ngx_http_idempotency_store_kind(ngx_conf_t *cf,
     ngx_http_idempotency_store_t *store, ngx_str_t *uri)
 {
-    ngx_str_t                                 *other;
+    u_char                                    *p;
+    ngx_str_t                                  scheme;
     const ngx_http_idempotency_store_kind_t  **kind;
 
     for (kind = ngx_http_idempotency_store_kinds; *kind; kind++) {
 
-        if (uri->len >= (*kind)->scheme.len
-            && ngx_strncmp(uri->data, (*kind)->scheme.data,
-                           (*kind)->scheme.len)
-               == 0)
+        if (ngx_http_idempotency_store_scheme((*kind)->schemes, uri,
+                                              &store->scheme)
+            == NGX_OK)
         {
             store->kind = *kind;
             return NGX_CONF_OK;
         }
     }
 
-    for (other = ngx_http_idempotency_other_kinds; other->len; other++) {
+    if (ngx_http_idempotency_store_scheme(ngx_http_idempotency_other_kinds,
+                                          uri, &scheme)
+        == NGX_OK)
+    {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "this build lacks the store of \"%V\" in "
+                           "\"idempotency_store\" directive, it has %s",
+                           &scheme, NGX_HTTP_IDEMPOTENCY_STORE_SCHEMES);
+        return NGX_CONF_ERROR;
+    }
 
-        if (uri->len >= other->len
-            && ngx_strncmp(uri->data, other->data, other->len) == 0)
-        {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "this build lacks the store of \"%V\" in "
-                               "\"idempotency_store\" directive, it has "
-                               "\"lmdb:\" and \"memory:\"", uri);
-            return NGX_CONF_ERROR;
-        }
+    /* not the whole: there may be a password in it */
+
+    scheme = *uri;
+
+    p = ngx_strlchr(uri->data, uri->data + uri->len, ':');
+    if (p) {
+        scheme.len = p + 1 - uri->data;
     }
 
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                        "invalid value \"%V\" in \"idempotency_store\" "
-                       "directive, it must begin with \"lmdb:\" or "
-                       "\"memory:\"", uri);
+                       "directive, it must begin with %s", &scheme,
+                       NGX_HTTP_IDEMPOTENCY_STORE_SCHEMES);
     return NGX_CONF_ERROR;
+}
+
+
+static ngx_int_t
+ngx_http_idempotency_store_scheme(ngx_str_t *schemes, ngx_str_t *uri,
+    ngx_str_t *scheme)
+{
+    for ( /* void */ ; schemes->len; schemes++) {
+
+        if (uri->len >= schemes->len
+            && ngx_strncmp(uri->data, schemes->data, schemes->len) == 0)
+        {
+            *scheme = *schemes;
+            return NGX_OK;
+        }
+    }
+
+    return NGX_DECLINED;
 }
 
 
@@ -203,7 +233,7 @@ ngx_http_idempotency_store_uri(ngx_conf_t *cf,
         return rv;
     }
 
-    p = uri->data + store->kind->scheme.len;
+    p = uri->data + store->scheme.len;
     last = uri->data + uri->len;
 
     end = ngx_strlchr(p, last, '?');
@@ -300,7 +330,9 @@ ngx_http_idempotency_store_size(ngx_conf_t *cf,
     ngx_str_t   value;
     ngx_uint_t  tera;
 
-    if (option->len <= 5 || ngx_strncmp(option->data, "size=", 5) != 0) {
+    if (store->kind->sizes == NULL
+        || option->len <= 5 || ngx_strncmp(option->data, "size=", 5) != 0)
+    {
         return NGX_DECLINED;
     }
 
@@ -427,4 +459,14 @@ ngx_http_idempotency_store_close(ngx_http_idempotency_store_t *store)
 
     idem_store_close(store->env.store);
     store->env.store = NULL;
+}
+
+
+void
+ngx_http_idempotency_store_report(void *data, const char *sentence)
+{
+    ngx_http_idempotency_store_t  *store = data;
+
+    ngx_log_error(NGX_LOG_ERR, ngx_cycle->log, 0,
+                  "idempotency store \"%V\": %s", &store->name, sentence);
 }

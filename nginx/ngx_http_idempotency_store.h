@@ -9,22 +9,28 @@
 
 #include "ngx_http_idempotency_module.h"
 
+#include <pwd.h>
+
 
 #define NGX_HTTP_IDEMPOTENCY_STORE_NAME_MAX  63
 
 
+/* Why a store cannot be used, in one sentence. */
+#define NGX_HTTP_IDEMPOTENCY_WHY_MAX         512
+
+
 struct ngx_http_idempotency_store_kind_s {
-    ngx_str_t    scheme;
+    ngx_str_t   *schemes;  /* up to an empty one */
     char        *usage;    /* of the URI */
     char        *options;
-    char        *sizes;
+    char        *sizes;    /* NULL: it has no "size" */
     off_t        min_size;
     off_t        max_size;
     size_t       default_size;
 
     /*
-     * What stands between the scheme and "?"; NULL: nothing may.  NGX_OK or
-     * NGX_ERROR.
+     * What stands between store->scheme and "?"; NULL: nothing may.  NGX_OK
+     * or NGX_ERROR.
      */
     ngx_int_t  (*address)(ngx_conf_t *cf, ngx_http_idempotency_store_t *store,
                    ngx_str_t *address);
@@ -46,10 +52,37 @@ struct ngx_http_idempotency_store_kind_s {
 };
 
 
+/* The workers' user; NULL: it has been logged. */
+struct passwd *ngx_http_idempotency_worker_user(ngx_conf_t *cf);
+
+/* Calls check() with that user's rights, which need root's. */
+ngx_int_t ngx_http_idempotency_check_as(ngx_conf_t *cf,
+    ngx_http_idempotency_store_t *store, struct passwd *user,
+    ngx_int_t (*check)(ngx_conf_t *cf, ngx_http_idempotency_store_t *store));
+
+/* Calls check() with a worker's rights, whoever reads the configuration. */
+ngx_int_t ngx_http_idempotency_check_as_worker(ngx_conf_t *cf,
+    ngx_http_idempotency_store_t *store,
+    ngx_int_t (*check)(ngx_conf_t *cf, ngx_http_idempotency_store_t *store));
+
+/* Of stores on servers: their URI is the library's to read. */
+ngx_int_t ngx_http_idempotency_server_address(ngx_conf_t *cf,
+    ngx_http_idempotency_store_t *store, ngx_str_t *address);
+ngx_int_t ngx_http_idempotency_server_option(ngx_conf_t *cf,
+    ngx_http_idempotency_store_t *store, ngx_str_t *option);
+ngx_int_t ngx_http_idempotency_server_checked(ngx_conf_t *cf,
+    ngx_http_idempotency_store_t *store, int status, const char *why);
+
+/* Logs what a store has to say at run time; data is the store. */
+void ngx_http_idempotency_store_report(void *data, const char *sentence);
+
+
 extern const ngx_http_idempotency_store_kind_t
     ngx_http_idempotency_lmdb_store;
 extern const ngx_http_idempotency_store_kind_t
     ngx_http_idempotency_memory_store;
+extern const ngx_http_idempotency_store_kind_t
+    ngx_http_idempotency_redis_store;
 
 
 #endif /* _NGX_HTTP_IDEMPOTENCY_STORE_H_INCLUDED_ */

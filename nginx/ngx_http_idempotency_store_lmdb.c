@@ -8,13 +8,6 @@
 #include "ngx_http_idempotency_module.h"
 #include "ngx_http_idempotency_store.h"
 
-#include <grp.h>
-#include <pwd.h>
-
-
-/* Why a directory cannot be used, in one sentence. */
-#define NGX_HTTP_IDEMPOTENCY_WHY_MAX  512
-
 
 static ngx_int_t ngx_http_idempotency_lmdb_address(ngx_conf_t *cf,
     ngx_http_idempotency_store_t *store, ngx_str_t *address);
@@ -26,19 +19,20 @@ static ngx_int_t ngx_http_idempotency_lmdb_twice(ngx_conf_t *cf,
     ngx_http_idempotency_store_t *store);
 static ngx_int_t ngx_http_idempotency_lmdb_make(ngx_conf_t *cf,
     ngx_http_idempotency_store_t *store, struct passwd *user);
-static ngx_int_t ngx_http_idempotency_lmdb_check_as(ngx_conf_t *cf,
-    ngx_http_idempotency_store_t *store, struct passwd *user);
 static ngx_int_t ngx_http_idempotency_lmdb_check(ngx_conf_t *cf,
     ngx_http_idempotency_store_t *store);
-static struct passwd *ngx_http_idempotency_lmdb_user(ngx_conf_t *cf);
 static int ngx_http_idempotency_lmdb_open(ngx_http_idempotency_store_t *store,
     ngx_log_t *log);
-static void ngx_http_idempotency_lmdb_report(void *data,
-    const char *sentence);
+
+
+static ngx_str_t  ngx_http_idempotency_lmdb_schemes[] = {
+    ngx_string("lmdb:"),
+    ngx_null_string
+};
 
 
 const ngx_http_idempotency_store_kind_t  ngx_http_idempotency_lmdb_store = {
-    ngx_string("lmdb:"),
+    ngx_http_idempotency_lmdb_schemes,
     "\"lmdb:DIRECTORY\", or "
     "\"lmdb:DIRECTORY?size=SIZE&sync=full|completion|process\"",
     "\"size=SIZE\", \"sync=full\", \"sync=completion\", \"sync=process\" and "
@@ -144,7 +138,7 @@ ngx_http_idempotency_lmdb_prepare(ngx_conf_t *cf,
     user = NULL;
 
     if (geteuid() == 0) {
-        user = ngx_http_idempotency_lmdb_user(cf);
+        user = ngx_http_idempotency_worker_user(cf);
         if (user == NULL) {
             return NGX_ERROR;
         }
@@ -158,7 +152,10 @@ ngx_http_idempotency_lmdb_prepare(ngx_conf_t *cf,
         return NGX_ERROR;
     }
 
-    return ngx_http_idempotency_lmdb_check_as(cf, store, user);
+    /* so that its files are its own */
+
+    return ngx_http_idempotency_check_as(cf, store, user,
+                                         ngx_http_idempotency_lmdb_check);
 }
 
 
@@ -193,33 +190,6 @@ ngx_http_idempotency_lmdb_twice(ngx_conf_t *cf,
     }
 
     return NGX_OK;
-}
-
-
-/* The workers' user.  The default is known only after all was read. */
-
-static struct passwd *
-ngx_http_idempotency_lmdb_user(ngx_conf_t *cf)
-{
-    char             *name;
-    struct passwd    *user;
-    ngx_core_conf_t  *ccf;
-
-    ccf = (ngx_core_conf_t *) ngx_get_conf(cf->cycle->conf_ctx,
-                                           ngx_core_module);
-
-    name = (ccf->user == (ngx_uid_t) NGX_CONF_UNSET_UINT) ? NGX_USER
-                                                          : ccf->username;
-    ngx_set_errno(0);
-
-    user = getpwnam(name);
-    if (user == NULL) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
-                           "getpwnam(\"%s\") for idempotency stores failed",
-                           name);
-    }
-
-    return user;
 }
 
 
@@ -266,53 +236,6 @@ ngx_http_idempotency_lmdb_make(ngx_conf_t *cf,
 }
 
 
-/* With a worker's rights, so that its files are its own. */
-
-static ngx_int_t
-ngx_http_idempotency_lmdb_check_as(ngx_conf_t *cf,
-    ngx_http_idempotency_store_t *store, struct passwd *user)
-{
-    int         n;
-    gid_t       gid;
-    ngx_int_t   rc;
-    gid_t       groups[NGROUPS_MAX];
-
-    gid = getegid();
-
-    n = getgroups(NGROUPS_MAX, groups);
-    if (n == -1) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
-                           "getgroups() for idempotency store \"%V\" failed",
-                           &store->name);
-        return NGX_ERROR;
-    }
-
-    rc = NGX_ERROR;
-
-    if (initgroups(user->pw_name, user->pw_gid) == -1
-        || setegid(user->pw_gid) == -1
-        || seteuid(user->pw_uid) == -1)
-    {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
-                           "cannot become user \"%s\" for idempotency store "
-                           "\"%V\"", user->pw_name, &store->name);
-
-    } else {
-        rc = ngx_http_idempotency_lmdb_check(cf, store);
-    }
-
-    if (seteuid(0) == -1 || setegid(gid) == -1 || setgroups(n, groups) == -1)
-    {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
-                           "cannot become root again after idempotency store "
-                           "\"%V\"", &store->name);
-        return NGX_ERROR;
-    }
-
-    return rc;
-}
-
-
 static void
 ngx_http_idempotency_lmdb_options(ngx_http_idempotency_store_t *store,
     struct idem_lmdb_options *options)
@@ -322,7 +245,7 @@ ngx_http_idempotency_lmdb_options(ngx_http_idempotency_store_t *store,
     options->path = (char *) store->path.data;
     options->size = store->size;
     options->sync = store->sync;
-    options->report = ngx_http_idempotency_lmdb_report;
+    options->report = ngx_http_idempotency_store_report;
     options->report_data = store;
 }
 
@@ -377,14 +300,4 @@ ngx_http_idempotency_lmdb_open(ngx_http_idempotency_store_t *store,
     }
 
     return status;
-}
-
-
-static void
-ngx_http_idempotency_lmdb_report(void *data, const char *sentence)
-{
-    ngx_http_idempotency_store_t  *store = data;
-
-    ngx_log_error(NGX_LOG_ERR, ngx_cycle->log, 0,
-                  "idempotency store \"%V\": %s", &store->name, sentence);
 }

@@ -30,8 +30,14 @@ static int ngx_http_idempotency_memory_open(
     ngx_http_idempotency_store_t *store, ngx_log_t *log);
 
 
-const ngx_http_idempotency_store_kind_t  ngx_http_idempotency_memory_store = {
+static ngx_str_t  ngx_http_idempotency_memory_schemes[] = {
     ngx_string("memory:"),
+    ngx_null_string
+};
+
+
+const ngx_http_idempotency_store_kind_t  ngx_http_idempotency_memory_store = {
+    ngx_http_idempotency_memory_schemes,
     "\"memory:\", or \"memory:?size=SIZE\"",
     "\"size=SIZE\" and \"timeout=TIME\"",
     "1m to 256g",

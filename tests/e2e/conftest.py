@@ -9,7 +9,7 @@ import pytest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from harness.gateway import Gateway  # noqa: E402
-from harness.stores import DURABLE, NAMES, STORE  # noqa: E402
+from harness.stores import DURABLE, NAMES, ON_DISK, ON_SERVER, STORE  # noqa: E402
 from harness.tally import Tally  # noqa: E402
 
 
@@ -18,12 +18,16 @@ def pytest_configure(config):
         raise pytest.UsageError(f'IDEM_STORE is "{STORE}"; it must be one of: {", ".join(NAMES)}')
     config.addinivalue_line("markers", "memory_only(reason): a story of the memory store, not told over another")
     config.addinivalue_line("markers", "durable_only: a story of stores whose records outlive nginx")
+    config.addinivalue_line("markers", "disk_only: a story of stores in files of ours")
+    config.addinivalue_line("markers", "sized_only: a story of stores that have a size and never exceed it")
+    config.addinivalue_line("markers", "server_only: a story of stores on servers")
 
 
 def pytest_collection_modifyitems(config, items):
     """Leaves out what is no story of this store: a skipped test would count as a failed one."""
-    other = "durable_only" if not DURABLE else "memory_only"
-    away = [item for item in items if item.get_closest_marker(other)]
+    told = {"memory_only": not DURABLE, "durable_only": DURABLE, "disk_only": ON_DISK, "server_only": ON_SERVER,
+            "sized_only": not ON_SERVER}
+    away = [item for item in items if any(item.get_closest_marker(name) for name in told if not told[name])]
     items[:] = [item for item in items if item not in away]
     if away:
         config.hook.pytest_deselected(items=away)

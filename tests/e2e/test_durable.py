@@ -290,6 +290,7 @@ def test_30_quick_stops_under_load_end_each_worker_in_order(guarded, tally):
     assert set(executions(tally).values()) == {1}
 
 
+@pytest.mark.disk_only
 def test_a_store_that_cannot_be_used_does_not_keep_nginx_from_being_stopped(guarded, tally, key):
     gateway = guarded()
     request(gateway, "/a", key)
@@ -305,6 +306,7 @@ def test_a_store_that_cannot_be_used_does_not_keep_nginx_from_being_stopped(guar
 # Copied and restored
 
 
+@pytest.mark.disk_only
 @pytest.mark.parametrize("options", [[], ["-c"]], ids=["whole", "compact"])
 def test_a_copy_that_was_made_under_load_is_a_store(guarded, tally, tmp_path, options):
     gateway = guarded("idempotency_lease 500ms; idempotency_wait 200ms;")

@@ -134,6 +134,7 @@ def test_a_full_store_says_so_once_a_minute(guarded, tally):
     assert len(said) > 50 and ["[error]" in line for line in said].count(True) == 1
 
 
+@pytest.mark.sized_only
 def test_a_response_that_finds_no_room_is_recorded_without_its_body(guarded, tally):
     gateway = guarded("idempotency_max_response 700k;", http=store_line(size=SMALL, exact=True), workers=1)
     codes = []

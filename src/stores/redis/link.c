@@ -546,7 +546,8 @@ connect_path(struct link *link)
 
 	link->state = LINK_CONNECTING;
 	start_timer(link, link->hub->timeout_ms);
-	(void)snprintf(address.sun_path, sizeof address.sun_path, "%s", link->address.host);
+	/* The URI was refused where the path does not fit; what is behind it is zero already. */
+	memcpy(address.sun_path, link->address.host, strnlen(link->address.host, sizeof address.sun_path - 1));
 	if (begin_connect(link, (const struct sockaddr *)&address, sizeof address) != IDEM_OK)
 		fail_because(link, strerror(errno));
 }

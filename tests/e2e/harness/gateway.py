@@ -7,7 +7,7 @@ import socket
 import subprocess
 import time
 
-from .stores import DIR, store_line
+from .stores import placed, store_line
 from .wait import wait_until
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
@@ -73,7 +73,7 @@ class Gateway:
     # life
 
     def write(self):
-        parts = dict(self.parts, http=self.parts["http"].replace(DIR, self.dir))
+        parts = dict(self.parts, http=placed(self.parts["http"], self.dir))
         text = FRAME.format(module=MODULE, dir=self.dir, port=self.port, port2=self.port2,
                             user="user root;" if os.getuid() == 0 else "", **parts)
         with open(self.path("nginx.conf"), "w", encoding="utf-8") as out:

@@ -1,14 +1,23 @@
-"""The store that the stories are told over. IDEM_STORE names it: memory, if nothing is said, or lmdb."""
+"""The store that the stories are told over. IDEM_STORE names it: memory, if nothing is said."""
+import hashlib
 import os
+import re
 
-NAMES = ("memory", "lmdb")
+from .redis import Redis, redis
+
+NAMES = ("memory", "lmdb", "redis")
 STORE = os.environ.get("IDEM_STORE") or "memory"
 
 # Records outlive nginx.
 DURABLE = STORE != "memory"
+# They are in files of ours; they are on a server.
+ON_DISK = STORE == "lmdb"
+ON_SERVER = STORE == "redis"
 
-# Stands for the gateway's own directory, until Gateway.write() puts it in: new for each test, the same after a restart.
+# Stand for the gateway's own directory, until Gateway.write() puts it in: new for each test, the same after a restart.
+# A server has no directories, and takes what tells them apart.
 DIR = "{dir}"
+MARK = "{mark}"
 
 # A store that some hundred responses of a few kilobytes fill; to be passed as it is.
 SMALL = "1m" if STORE == "memory" else "4m"
@@ -22,14 +31,42 @@ def store_line(name="keys", size="8m", exact=False, directory=DIR, sync=""):
     """
     if STORE == "memory":
         return f"idempotency_store {name} memory:?size={size};"
+    if STORE == "redis":
+        server = small_server(size) if exact else redis()
+        return f"idempotency_store {name} unix:{server.socket}?prefix={prefix(directory, name)};"
     options = f"size={size if exact else roomy(size)}" + (f"&sync={sync}" if sync else "")
     return f"idempotency_store {name} lmdb:{store_directory(directory, name)}?{options};"
 
 
+def small_server(size):
+    """A server of its own for each, because it is to be filled."""
+    server = Redis("--maxmemory-policy", "noeviction")
+    own = int(re.search(r"used_memory:(\d+)", server.cli("INFO", "memory")).group(1))
+    server.cli("CONFIG", "SET", "maxmemory", str(own + megabytes(size)))
+    return server
+
+
+def megabytes(size):
+    assert size.endswith("m")
+    return int(size[:-1]) << 20
+
+
 def roomy(size):
     """Pages that are half full, and those that a write copies, take more. What is not used takes nothing on the disk."""
-    assert size.endswith("m")
-    return f"{max(4 * int(size[:-1]), 32)}m"
+    return f"{max(4 * megabytes(size) >> 20, 32)}m"
+
+
+def placed(text, directory):
+    """Puts a gateway's directory in."""
+    return text.replace(DIR, directory).replace(MARK, mark(directory))
+
+
+def mark(directory):
+    return MARK if directory == DIR else hashlib.sha256(directory.encode()).hexdigest()[:12]
+
+
+def prefix(directory, name="keys"):
+    return f"idem:{mark(directory)}:{name}:"
 
 
 def store_directory(directory, name="keys"):
@@ -40,6 +77,8 @@ def is_store(link, name=""):
     """Whether the link of a descriptor in /proc leads into a store (of that name)."""
     if STORE == "memory":
         return f"memfd:idempotency:{name}" in link
+    if ON_SERVER:
+        return False  # the master has no connection
     return f"{name}.idem/" in link
 
 

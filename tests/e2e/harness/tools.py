@@ -1,10 +1,12 @@
 """Programs of the tests that are written in C, and other servers."""
 import os
+import re
 import socket
 import subprocess
 
 from .gateway import BUILD
-from .stores import DURABLE, is_store, store_directory
+from .redis import redis
+from .stores import ON_DISK, ON_SERVER, is_store, prefix, store_directory
 from .wait import wait_until
 
 
@@ -39,7 +41,7 @@ class Server:
 
 def store_path(gateway, name="keys"):
     """Where a store is: a file or a directory. The memory store's file is a descriptor of the master."""
-    if DURABLE:
+    if ON_DISK:
         return store_directory(gateway.dir, name)
     pid = gateway.pid()
     for fd in os.listdir(f"/proc/{pid}/fd"):
@@ -51,6 +53,8 @@ def store_path(gateway, name="keys"):
 
 def store_bytes(gateway):
     """All that somebody reads who has got hold of the store."""
+    if ON_SERVER:
+        return b"".join(name.encode() + cell for name, cell in redis().cells(prefix(gateway.dir)).items())
     path = store_path(gateway)
     paths = [os.path.join(path, name) for name in os.listdir(path)] if os.path.isdir(path) else [path]
     data = b""
@@ -62,7 +66,9 @@ def store_bytes(gateway):
 
 def verify(gateway):
     """Runs the checker over the store; returns the number of cells."""
-    if DURABLE:
+    if ON_SERVER:
+        return redis_cells(prefix(gateway.dir))
+    if ON_DISK:
         return records(store_path(gateway))
     run = subprocess.run([tool("verify_store"), store_path(gateway)], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout
@@ -75,3 +81,13 @@ def records(path):
     assert dumps[0].returncode == 0, dumps[0].stderr
     # a line for each key and one for each value, with a blank before
     return sum(line.startswith(b" ") for dump in dumps for line in dump.stdout.splitlines()) // 2
+
+
+def redis_cells(begin):
+    """Each cell has its line and a time to live; returns their number."""
+    cells = redis().cells(begin)
+    for name, cell in cells.items():
+        assert re.match(rb"idem/1 [0-9a-f]{32} (locked|stored|doubt ) [0-9a-f]{64} attempt=\d{10} lease=\d{15} "
+                        rb"retain=\d{15}\n", cell), (name, cell[:200])
+        assert int(redis().cli("PTTL", name)) != -1, name
+    return len(cells)

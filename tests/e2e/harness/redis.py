@@ -1,0 +1,70 @@
+"""A real Redis server in a directory of its own, which ends with the tests."""
+import atexit
+import functools
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+
+from .wait import wait_until
+
+
+class Redis:
+    """Answers on a Unix socket and on a TCP port; keeps nothing on the disk unless it is told to."""
+
+    def __init__(self, *options):
+        self.dir = tempfile.mkdtemp(prefix="idem-test-redis-")
+        self.socket = os.path.join(self.dir, "socket")
+        with socket.create_server(("127.0.0.1", 0)) as found:
+            self.port = found.getsockname()[1]
+        self.options = options
+        self.process = None
+        atexit.register(self.stop)
+        self.start()
+
+    def start(self):
+        # it ends when we do, also when we are killed
+        self.process = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", "redis-server", "--dir", self.dir, "--port", str(self.port),
+             "--bind", "127.0.0.1", "--unixsocket", self.socket, "--save", "", *self.options],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_until(lambda: self.cli("PING", check=False) == "PONG", what="Redis to answer")
+        return self
+
+    def cli(self, *words, check=True):
+        """One command of redis-cli; its answer as text."""
+        return subprocess.run(["redis-cli", "-s", self.socket, *words], capture_output=True, text=True,
+                              check=check, timeout=30).stdout.rstrip("\n")
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def freeze(self):
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self):
+        self.process.send_signal(signal.SIGCONT)
+
+    def stop(self):
+        if self.process is not None:
+            self.kill()
+            self.process = None
+            shutil.rmtree(self.dir, ignore_errors=True)
+
+    def cells(self, prefix):
+        """The cells whose keys begin so: name and bytes."""
+        names = self.cli("--scan", "--pattern", prefix + "*").split()
+        return {name: self.get(name) for name in names}
+
+    def get(self, name):
+        return subprocess.run(["redis-cli", "-s", self.socket, "GET", name], capture_output=True, check=True,
+                              timeout=30).stdout
+
+
+@functools.cache
+def redis():
+    """The one that all stories share."""
+    return Redis()
