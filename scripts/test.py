@@ -74,8 +74,8 @@ LATE_WITHOUT = "not full_store and not finds_no_room and not gigabyte and not bo
 # nginx does not hand the preloaded libraries on to a new binary.
 SANITIZED_STORIES = ["tests/e2e/" + name for name in ("test_keys.py", "test_scope_and_fingerprint.py",
                                                       "test_upstreams.py", "test_limits.py", "test_reload.py")]
-# And over a store with a thread of its own.
-LMDB_SANITIZED = ["tests/e2e/" + name for name in ("test_durable.py", "test_races.py", "test_outcomes.py")]
+# And over a store with a thread of its own, and one behind a socket.
+STORES_SANITIZED = ["tests/e2e/" + name for name in ("test_durable.py", "test_races.py", "test_outcomes.py")]
 # What says nothing of any store.
 WITHOUT_STORE = ["test_config.py", "test_demo.py"]
 MODULE = os.path.join("nginx", "ngx_http_idempotency_module.so")
@@ -110,6 +110,8 @@ def main():
     pytest(build, ["tests/e2e"], "e2e", tally)
     pytest(build, ["tests/e2e"], "lmdb", tally, *["--ignore=tests/e2e/" + name for name in WITHOUT_STORE],
            IDEM_STORE="lmdb")
+    pytest(build, ["tests/e2e"], "redis", tally, *["--ignore=tests/e2e/" + name for name in WITHOUT_STORE],
+           IDEM_STORE="redis")
     asan = os.path.abspath(build + "-asan")
     nginx_asan = os.path.abspath("scripts/nginx-asan")
     pytest(build, LATE, "late", tally, "-k", LATE_WITHOUT,
@@ -118,8 +120,9 @@ def main():
            IDEM_NGINX=nginx_asan, IDEM_MODULE=os.path.join(asan, LATE_MODULE))
     pytest(build, SANITIZED_STORIES, "asan-e2e", tally, "-k", "not gigabyte and not bounded_memory and not binary_upgrade",
            IDEM_NGINX=nginx_asan, IDEM_MODULE=os.path.join(asan, MODULE))
-    pytest(build, LMDB_SANITIZED, "asan-lmdb", tally, IDEM_STORE="lmdb",
-           IDEM_NGINX=nginx_asan, IDEM_MODULE=os.path.join(asan, MODULE))
+    for store in ("lmdb", "redis"):
+        pytest(build, STORES_SANITIZED, "asan-" + store, tally, IDEM_STORE=store,
+               IDEM_NGINX=nginx_asan, IDEM_MODULE=os.path.join(asan, MODULE))
     pytest(build, ["tests/docs"], "docs", tally)
     for name in tally.failed:
         print("FAILED", name)

@@ -8,6 +8,8 @@ import socket
 import subprocess
 import tempfile
 
+import redis as client
+
 from .wait import wait_until
 
 
@@ -55,13 +57,16 @@ class Redis:
             shutil.rmtree(self.dir, ignore_errors=True)
 
     def cells(self, prefix):
-        """The cells whose keys begin so: name and bytes."""
-        names = self.cli("--scan", "--pattern", prefix + "*").split()
-        return {name: self.get(name) for name in names}
-
-    def get(self, name):
-        return subprocess.run(["redis-cli", "-s", self.socket, "GET", name], capture_output=True, check=True,
-                              timeout=30).stdout
+        """The cells whose keys begin so: name, bytes, and milliseconds to live, or -1 without end."""
+        with client.Redis(unix_socket_path=self.socket, socket_timeout=30) as server:
+            names = list(server.scan_iter(prefix + "*", 1000))
+            asked = server.pipeline(transaction=False)
+            for name in names:
+                asked.get(name).pttl(name)
+            answers = asked.execute()
+        cells = zip((name.decode() for name in names), answers[::2], answers[1::2])
+        # what has ended since it was listed is none
+        return [cell for cell in cells if cell[1] is not None]
 
 
 @functools.cache
