@@ -19,6 +19,15 @@
 
 static int dispatch(struct call *call);
 
+/* Its owner has had no answer for so long that it is not to be carried out any more. */
+static bool
+is_over(const struct call *call)
+{
+	struct idem_loop *loop = call->store->hub.loop;
+
+	return loop->ops->now_ms(loop) > call->until_ms;
+}
+
 /* ---- lists ---- */
 
 static void
@@ -150,6 +159,12 @@ settle(struct call *call, enum call_end end)
 
 /* ---- replies ---- */
 
+static bool
+begins(const char *text, const char *with)
+{
+	return strncmp(text, with, strlen(with)) == 0;
+}
+
 static void
 report_server(struct call *call, enum trouble kind, const char *error)
 {
@@ -162,14 +177,14 @@ report_server(struct call *call, enum trouble kind, const char *error)
 			"%s: new keys are refused: the server is at its maxmemory: raise it, or keep keys "
 			"for a shorter time",
 			address);
+	else if (begins(error, "NOPERM"))
+		idem_redis_report(
+			&call->store->hub, kind,
+			"%s: %s: grant the user ~%s* &%s* +eval +evalsha +getrange +set +del +pttl +time "
+			"+publish +subscribe +unsubscribe +ping +wait +info +select +asking +cluster",
+			address, error, call->store->hub.uri.prefix, call->store->hub.uri.prefix);
 	else
 		idem_redis_report(&call->store->hub, kind, "%s: %s", address, error);
-}
-
-static bool
-begins(const char *text, const char *with)
-{
-	return strncmp(text, with, strlen(with)) == 0;
 }
 
 /* An error means that nothing was written: the script has but one write, and looks at nothing after it. */
@@ -189,11 +204,12 @@ refused(struct call *call, struct link *link, const char *error)
 		              "a key of another type stands where a cell belongs: give the store "
 		              "a prefix of its own");
 		finish(call, IDEM_E_CORRUPT);
-	} else {
-		report_server(call, begins(error, "NOPERM") ? TROUBLE_RIGHTS : TROUBLE_SERVER, error);
+	} else if (begins(error, "READONLY")) {
 		finish(call, IDEM_E_UNAVAILABLE);
-		if (begins(error, "READONLY"))
-			idem_redis_link_break(link, "it is a replica now");
+		idem_redis_link_break(link, "it is a replica now: give the address of its master");
+	} else {
+		report_server(call, TROUBLE_REFUSED, error);
+		finish(call, IDEM_E_UNAVAILABLE);
 	}
 }
 
@@ -248,6 +264,7 @@ applied(struct call *call)
 {
 	call->io->applied = true;
 	idem_redis_recovered(&call->store->hub, TROUBLE_FULL, "new keys are taken again");
+	idem_redis_recovered(&call->store->hub, TROUBLE_REFUSED, "commands are carried out again");
 	settle(call, CALL_HELD);
 }
 
@@ -290,6 +307,8 @@ foreign(struct call *call, const redisReply *reply)
 static void
 step_done(struct call *call, struct link *link, const redisReply *reply)
 {
+	bool clock_changed;
+
 	switch (reply->element[1]->integer) {
 	case STEP_APPLIED:
 		applied(call);
@@ -300,9 +319,11 @@ step_done(struct call *call, struct link *link, const redisReply *reply)
 	case STEP_FOREIGN:
 		foreign(call, reply);
 		break;
-	default: /* too late, and yet in time for us: its clock was set */
+	default:
+		clock_changed = !is_over(call); /* too late, and yet in time for us */
 		finish(call, IDEM_E_UNAVAILABLE);
-		idem_redis_link_break(link, "its clock has changed");
+		if (clock_changed)
+			idem_redis_link_break(link, "its clock has changed");
 		break;
 	}
 }
@@ -523,7 +544,7 @@ dispatch(struct call *call)
 	struct link *link = node != NULL ? idem_redis_node_link(node, &hope) : NULL;
 	int rc;
 
-	if (call->again++ > AGAIN_MAX)
+	if (call->again++ > AGAIN_MAX || is_over(call))
 		return IDEM_E_UNAVAILABLE;
 	if (link != NULL) {
 		rc = send_on(call, node, link);

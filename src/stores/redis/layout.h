@@ -43,7 +43,8 @@
 struct hub;
 
 enum trouble {
-	TROUBLE_SERVER, /* it cannot be reached, or refuses */
+	TROUBLE_SERVER,  /* it cannot be reached, or lets nobody in */
+	TROUBLE_REFUSED, /* it carries out no step */
 	TROUBLE_POLICY,
 	TROUBLE_FULL,
 	TROUBLE_REPLICAS,

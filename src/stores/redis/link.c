@@ -23,6 +23,7 @@
 #define PING_MS 5000
 
 static void connect_next(struct link *link);
+static void read_in(struct link *link);
 
 static uint64_t
 now_of(const struct link *link)
@@ -240,10 +241,19 @@ ended(struct link *link, ssize_t n, const char *why)
 	fail_because(link, n == STREAM_ENDED ? "the server closed the connection" : why);
 }
 
+/* A server that does not want us says why, and may have closed the connection before we say a word. */
+static void
+hear_last_words(struct link *link)
+{
+	if (link->stream.tls == NULL)
+		read_in(link);
+}
+
 /* False: the connection or the link is no more. */
 static bool
 write_out(struct link *link)
 {
+	unsigned life = link->life;
 	char why[WHY_MAX];
 
 	if (link->state == LINK_UP && link->user->before_write != NULL)
@@ -255,7 +265,9 @@ write_out(struct link *link)
 		if (n == STREAM_WANTS_WRITE || n == STREAM_WANTS_READ)
 			return true;
 		if (n < 0) {
-			ended(link, n, why);
+			hear_last_words(link);
+			if (link->life == life)
+				ended(link, n, why);
 			return false;
 		}
 		link->out_sent += (size_t)n;
@@ -346,11 +358,17 @@ read_in(struct link *link)
 
 /* ---- the greeting ---- */
 
-static void
-greet_failed(struct link *link, const redisReply *reply)
+/* The server's words are not repeated: where it knows no AUTH, they quote the password. */
+static const char *
+why_not_let_in(const char *error)
 {
-	if (reply != NULL)
-		fail_because(link, reply->str);
+	static const char no_room[] = "ERR max number of clients reached";
+
+	if (strncmp(error, "WRONGPASS", 9) == 0)
+		return "it does not take the password, or does not know the user: see those in the URI";
+	if (strncmp(error, "ERR AUTH <password> called without", 34) == 0)
+		return "it has no password, and the URI gives one: take it away, or set requirepass";
+	return strncmp(error, no_room, sizeof no_room - 1) == 0 ? no_room : "it refuses AUTH: is it renamed?";
 }
 
 static void
@@ -375,17 +393,21 @@ authenticated(struct command *command, const redisReply *reply)
 {
 	struct link *link = link_of(command, 0);
 
-	if (reply == NULL || reply->type == REDIS_REPLY_ERROR)
-		greet_failed(link, reply);
+	if (reply != NULL && reply->type == REDIS_REPLY_ERROR)
+		fail_because(link, why_not_let_in(reply->str));
 }
 
 static void
 selected(struct command *command, const redisReply *reply)
 {
 	struct link *link = link_of(command, 1);
+	char why[WHY_MAX];
 
-	if (reply == NULL || reply->type == REDIS_REPLY_ERROR)
-		greet_failed(link, reply);
+	if (reply == NULL || reply->type != REDIS_REPLY_ERROR)
+		return;
+	(void)snprintf(why, sizeof why, "it refuses the database %u of the URI: %s", link->hub->uri.database,
+	               reply->str);
+	fail_because(link, why);
 }
 
 static void
@@ -547,7 +569,8 @@ connect_path(struct link *link)
 	link->state = LINK_CONNECTING;
 	start_timer(link, link->hub->timeout_ms);
 	/* The URI was refused where the path does not fit; what is behind it is zero already. */
-	memcpy(address.sun_path, link->address.host, strnlen(link->address.host, sizeof address.sun_path - 1));
+	memcpy(address.sun_path, link->address.host,
+	       strnlen(link->address.host, sizeof address.sun_path - 1));
 	if (begin_connect(link, (const struct sockaddr *)&address, sizeof address) != IDEM_OK)
 		fail_because(link, strerror(errno));
 }
