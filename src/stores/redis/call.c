@@ -180,11 +180,23 @@ report_server(struct call *call, enum trouble kind, const char *error)
 	else if (begins(error, "NOPERM"))
 		idem_redis_report(
 			&call->store->hub, kind,
-			"%s: %s: grant the user ~%s* &%s* +eval +evalsha +getrange +set +del +pttl +time "
+			"%s: %s: grant the user ~%s* &%s* +eval +evalsha +getrange +exists +set +del +pttl "
+		        "+time "
 			"+publish +subscribe +unsubscribe +ping +wait +info +select +asking +cluster",
 			address, error, call->store->hub.uri.prefix, call->store->hub.uri.prefix);
 	else
 		idem_redis_report(&call->store->hub, kind, "%s: %s", address, error);
+}
+
+static const char damaged[] = "is a damaged cell: look at it, and delete it";
+
+static void
+report_cell(struct call *call, const char *what)
+{
+	char address[HOST_MAX + 16];
+
+	idem_redis_address_text(&call->node->links[0].address, address, sizeof address);
+	idem_redis_report(&call->store->hub, TROUBLE_CELL, "%s: the key %s %s", address, call->name, what);
 }
 
 /* An error means that nothing was written: the script has but one write, and looks at nothing after it. */
@@ -200,9 +212,7 @@ refused(struct call *call, struct link *link, const char *error)
 		report_server(call, TROUBLE_FULL, error);
 		finish(call, IDEM_E_FULL);
 	} else if (begins(error, "WRONGTYPE")) {
-		report_server(call, TROUBLE_CELL,
-		              "a key of another type stands where a cell belongs: give the store "
-		              "a prefix of its own");
+		report_cell(call, "is no cell, but of another type: give the store a prefix of its own");
 		finish(call, IDEM_E_CORRUPT);
 	} else if (begins(error, "READONLY")) {
 		finish(call, IDEM_E_UNAVAILABLE);
@@ -278,8 +288,7 @@ conflict(struct call *call, const redisReply *reply)
 		rc = take_cell(call, reply);
 	if (rc != IDEM_OK) {
 		if (rc == IDEM_E_CORRUPT)
-			report_server(call, TROUBLE_CELL,
-			              "a cell makes no sense: somebody else has written it");
+			report_cell(call, damaged);
 		finish(call, rc);
 		return;
 	}
@@ -291,17 +300,30 @@ conflict(struct call *call, const redisReply *reply)
 		finish(call, IDEM_OK);
 }
 
+/* "idem/", a number, and a space. */
+static bool
+has_version(const char *text)
+{
+	size_t digits = begins(text, "idem/") ? strspn(text + 5, "0123456789") : 0;
+
+	return digits > 0 && text[5 + digits] == ' ';
+}
+
 static void
 foreign(struct call *call, const redisReply *reply)
 {
-	bool ours =
-		reply->elements > 2 && is_text(reply->element[2]) && begins(reply->element[2]->str, "idem/");
+	const char *there = reply->elements > 2 && is_text(reply->element[2]) ? reply->element[2]->str : "";
 
-	report_server(
-		call, TROUBLE_CELL,
-		ours ? "a cell was written by another version of Idem"
-		     : "a key that is no cell stands where one belongs: give the store a prefix of its own");
-	finish(call, ours ? IDEM_E_VERSION : IDEM_E_CORRUPT);
+	if (begins(there, CELL_MAGIC)) {
+		report_cell(call, damaged);
+		finish(call, IDEM_E_CORRUPT);
+	} else if (has_version(there)) {
+		report_cell(call, "is a cell of another version of Idem: let all hosts have the same");
+		finish(call, IDEM_E_VERSION);
+	} else {
+		report_cell(call, "is no cell: give the store a prefix of its own");
+		finish(call, IDEM_E_CORRUPT);
+	}
 }
 
 static void

@@ -127,13 +127,14 @@ idem_redis_cell_read(const char *head, size_t len, int64_t ttl_ms, struct idem_c
 	uint64_t attempt, lease_ms, retain_ms;
 	struct idem_cell cell = {0};
 
-	if (len < HEAD_LEN || head[HEAD_LEN - 1] != '\n')
+	if (len < HEAD_LEN || head[HEAD_LEN - 1] != '\n' || head[STATE_AT - 1] != ' ' ||
+	    head[FINGERPRINT_AT - 1] != ' ')
 		return IDEM_E_CORRUPT;
 	if (!read_hex(head + TAG_AT, IDEM_TAG_LEN, cell.tag.b) || !read_state(head + STATE_AT, &cell.state) ||
 	    !read_hex(head + FINGERPRINT_AT, IDEM_FINGERPRINT_LEN, cell.fingerprint.b) ||
 	    !read_number(head, " attempt=", ATTEMPT_AT, 10, &attempt) ||
 	    !read_number(head, " lease=", LEASE_AT, 15, &lease_ms) ||
-	    !read_number(head, " retain=", RETAIN_AT, 15, &retain_ms) || attempt > UINT32_MAX)
+	    !read_number(head, " retain=", RETAIN_AT, 15, &retain_ms) || attempt == 0 || attempt > UINT32_MAX)
 		return IDEM_E_CORRUPT;
 	cell.attempt = (uint32_t)attempt;
 	cell.lease_ms = lease_ms;

@@ -12,6 +12,8 @@
  *        6   the fingerprint that may see the payload; "": nobody wants it
  *        7   "1": those who watch the cell want to hear of it
  *        8   not after this time of the server, in ms; "": whenever it comes
+ *
+ * An empty string is there though nothing can be read of it: hence NX.
  */
 #include <string.h>
 
@@ -27,11 +29,14 @@
 	"  if now[1] * 1000 + now[2] / 1000 > tonumber(until_ms) then return {serial, 2} end\n"              \
 	"end\n"                                                                                              \
 	"local there = redis.call('GETRANGE', KEYS[1], 0, 175)\n"                                            \
-	"if there ~= '' and string.sub(there, 1, 7) ~= 'idem/1 ' then\n"                                     \
+	"if there ~= '' and (#there < 176 or string.sub(there, 1, 7) ~= 'idem/1 ') then\n"                   \
 	"  return {serial, 3, there}\n"                                                                      \
 	"end\n"                                                                                              \
 	"if string.sub(there, 8, 39) ~= expect then\n"                                                       \
-	"  if there == '' then return {serial, 0} end\n"                                                     \
+	"  if there == '' then\n"                                                                            \
+	"    if redis.call('EXISTS', KEYS[1]) == 1 then return {serial, 3, there} end\n"                     \
+	"    return {serial, 0}\n"                                                                           \
+	"  end\n"                                                                                            \
 	"  local ttl = redis.call('PTTL', KEYS[1])\n"                                                        \
 	"  if string.sub(there, 41, 46) == 'stored' and string.sub(there, 48, 111) == fingerprint then\n"    \
 	"    return {serial, 0, there, ttl, redis.call('GETRANGE', KEYS[1], 176, -1)}\n"                     \
@@ -40,6 +45,10 @@
 	"end\n"                                                                                              \
 	"if head == '' then\n"                                                                               \
 	"  redis.call('DEL', KEYS[1])\n"                                                                     \
+	"elseif expect == '' then\n"                                                                         \
+	"  if not redis.call('SET', KEYS[1], head .. payload, 'PX', retain, 'NX') then\n"                    \
+	"    return {serial, 3, there}\n"                                                                    \
+	"  end\n"                                                                                            \
 	"else\n"                                                                                             \
 	"  redis.call('SET', KEYS[1], head .. payload, 'PX', retain)\n"                                      \
 	"end\n"                                                                                              \
