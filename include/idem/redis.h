@@ -39,7 +39,7 @@ struct idem_redis_options {
 	 *
 	 * with rediss for redis to use TLS, and valkey and valkeys as other names for the same.  ":PASSWORD"
 	 * alone is the password of the default user.  USER and PASSWORD are percent-encoded (RFC 3986,
-	 * section 2.1).  After "?" come options, with "&" between them:
+	 * section 2.1).  After "?" come options, with "&" between them, each once:
 	 *
 	 *   prefix=TEXT           of the names of all keys and channels; "idem:" if nothing is said
 	 *   wait_replicas=N,MS    a write is acknowledged when N replicas have it; after MS it is in doubt

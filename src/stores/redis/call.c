@@ -165,6 +165,11 @@ begins(const char *text, const char *with)
 	return strncmp(text, with, strlen(with)) == 0;
 }
 
+/* What the script needs, and we. */
+#define RIGHTS                                                                                               \
+	"+eval +evalsha +exists +getrange +set +del +pttl +time +publish "                                   \
+	"+subscribe +unsubscribe +ping +wait +info +select +asking +cluster"
+
 static void
 report_server(struct call *call, enum trouble kind, const char *error)
 {
@@ -178,12 +183,8 @@ report_server(struct call *call, enum trouble kind, const char *error)
 			"for a shorter time",
 			address);
 	else if (begins(error, "NOPERM"))
-		idem_redis_report(
-			&call->store->hub, kind,
-			"%s: %s: grant the user ~%s* &%s* +eval +evalsha +getrange +exists +set +del +pttl "
-		        "+time "
-			"+publish +subscribe +unsubscribe +ping +wait +info +select +asking +cluster",
-			address, error, call->store->hub.uri.prefix, call->store->hub.uri.prefix);
+		idem_redis_report(&call->store->hub, kind, "%s: %s: grant the user ~%s* &%s* " RIGHTS,
+		                  address, error, call->store->hub.uri.prefix, call->store->hub.uri.prefix);
 	else
 		idem_redis_report(&call->store->hub, kind, "%s: %s", address, error);
 }

@@ -35,6 +35,8 @@ struct parse {
 	struct redis_uri *uri;
 	char *why;
 	size_t cap;
+	unsigned taken; /* a bit for each option, in the order of the list of them */
+	bool has_database;
 };
 
 static int
@@ -210,8 +212,11 @@ take_database(struct parse *parse, const char *text)
 
 	if (parse->uri->plan == PLAN_CLUSTER)
 		return wrong(parse, "a database", "a cluster has but one");
+	if (parse->has_database)
+		return wrong(parse, "two databases", "give one, as in redis://HOST/0 or db=0");
 	if (!number(text, strlen(text), 1000000, &value))
 		return wrong(parse, "no good database", "it is a number, as in redis://HOST/0");
+	parse->has_database = true;
 	parse->uri->database = (unsigned)value;
 	return IDEM_OK;
 }
@@ -272,6 +277,16 @@ take_socket(struct parse *parse, char *path)
 
 /* ---- options ---- */
 
+/* Of one that we know: what we do not know may be a part of a password, and is not repeated. */
+static int
+wrong_option(const struct parse *parse, const char *name, const char *what, const char *cure)
+{
+	char text[64];
+
+	(void)snprintf(text, sizeof text, "%s %s", name, what);
+	return wrong(parse, text, cure);
+}
+
 static int
 take_wait(struct parse *parse, const char *value)
 {
@@ -307,6 +322,18 @@ take_prefix(struct parse *parse, const char *value)
 	return IDEM_OK;
 }
 
+/* Two would leave it to us which one is meant. */
+static int
+take_text(struct parse *parse, const char **text, const char *name, const char *value)
+{
+	if (*text != NULL)
+		return wrong_option(parse, name, "given twice", "give it once, before \"@\" or as an option");
+	if (*value == '\0' && strstr(name, "password") == NULL)
+		return wrong_option(parse, name, "without a value", "give one, or leave it away");
+	*text = value;
+	return IDEM_OK;
+}
+
 static int
 take_option(struct parse *parse, char *option)
 {
@@ -337,10 +364,12 @@ take_option(struct parse *parse, char *option)
 	for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
 		if (strcmp(option, options[i].name) != 0)
 			continue;
-		if (options[i].take != NULL)
-			return options[i].take(parse, value);
-		*options[i].text = value;
-		return IDEM_OK;
+		if (options[i].take == NULL)
+			return take_text(parse, options[i].text, option, value);
+		if (parse->taken & 1u << i)
+			return wrong_option(parse, option, "given twice", "give it once");
+		parse->taken |= 1u << i;
+		return options[i].take(parse, value);
 	}
 	return wrong(parse, "an unknown option",
 	             "there are prefix, wait_replicas, connections, db, user, password, sentinel_user, "
