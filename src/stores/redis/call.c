@@ -423,7 +423,7 @@ awaited(struct command *command, const redisReply *reply)
 	conclude_all(calls, enough);
 }
 
-void
+bool
 idem_redis_calls_before_write(struct node *node, struct link *link)
 {
 	struct call **unwaited = &node->unwaited[idem_redis_node_place(node, link)];
@@ -433,20 +433,21 @@ idem_redis_calls_before_write(struct node *node, struct link *link)
 	struct await *await;
 
 	if (*unwaited == NULL)
-		return;
+		return true;
 	words[1].len = (size_t)snprintf(count, sizeof count, "%u", uri->wait_replicas);
 	words[2].len = (size_t)snprintf(ms, sizeof ms, "%" PRIu64, uri->wait_ms);
 	await = calloc(1, sizeof *await);
 	if (await == NULL)
-		return; /* the next turn may have memory; until then they are held */
+		return false; /* there may be no other turn, and they are not to be held for ever */
 	await->store = node->store;
 	await->command.replied = awaited;
 	await->calls = *unwaited;
 	if (idem_redis_link_send(link, &await->command, 3, words) != IDEM_OK) {
 		free(await);
-		return;
+		return false;
 	}
 	*unwaited = NULL;
+	return true;
 }
 
 void

@@ -72,7 +72,7 @@ subscribe(struct hints *hints, struct ear *ear)
 	if (send_word(hints, "SUBSCRIBE", ear) == IDEM_OK)
 		ear->number = ++hints->subscribed;
 	else
-		ear->owed = true; /* its owner asks now and then anyway */
+		idem_redis_link_break(&hints->link, "out of memory"); /* and all begin anew */
 }
 
 static void

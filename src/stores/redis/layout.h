@@ -159,8 +159,9 @@ struct link_user {
 	void (*down)(struct link *link, const char *why);
 	/* What a server says of its own accord: of links that listen.  Otherwise NULL. */
 	void (*pushed)(struct link *link, const redisReply *reply);
-	/* Something will be written now; more may be sent.  May be NULL. */
-	void (*before_write)(struct link *link);
+	/* Something will be written now; more may be sent.  False: memory is short, and the connection
+	 * breaks. May be NULL. */
+	bool (*before_write)(struct link *link);
 };
 
 enum link_state {
@@ -350,8 +351,8 @@ void idem_redis_call_cancel(struct redis_store *store, struct idem_io *io);
 void idem_redis_calls_close(struct redis_store *store);
 /* Those that wait, since something has changed. */
 void idem_redis_calls_go_on(struct redis_store *store);
-/* A link is about to write: whatever needs it gets a WAIT. */
-void idem_redis_calls_before_write(struct node *node, struct link *link);
+/* A link is about to write: whatever needs it gets a WAIT.  False: memory is short. */
+bool idem_redis_calls_before_write(struct node *node, struct link *link);
 /* A link is down: all that was sent on it was replied to. */
 void idem_redis_calls_link_down(struct node *node, struct link *link);
 

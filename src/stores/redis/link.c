@@ -256,8 +256,10 @@ write_out(struct link *link)
 	unsigned life = link->life;
 	char why[WHY_MAX];
 
-	if (link->state == LINK_UP && link->user->before_write != NULL)
-		link->user->before_write(link);
+	if (link->state == LINK_UP && link->user->before_write != NULL && !link->user->before_write(link)) {
+		fail_because(link, "out of memory");
+		return false;
+	}
 	while (link->out_sent < link->out_len) {
 		ssize_t n = idem_redis_stream_write(&link->stream, link->out + link->out_sent,
 		                                    link->out_len - link->out_sent, why, sizeof why);

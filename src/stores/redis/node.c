@@ -33,10 +33,10 @@ is_down(struct link *link, const char *why)
 	idem_redis_calls_go_on(node->store);
 }
 
-static void
+static bool
 before_write(struct link *link)
 {
-	idem_redis_calls_before_write(link->user_data, link);
+	return idem_redis_calls_before_write(link->user_data, link);
 }
 
 static const struct link_user node_user = {.up = is_up, .down = is_down, .before_write = before_write};
