@@ -27,7 +27,7 @@ BAD = [
     ("http", "idempotency_store x lmdb:x?sync=full&sync=full;", ["duplicate option", "sync=full"]),
     ("http", "idempotency_store x lmdb:x; idempotency_store y lmdb:x/;", ["same directory", '"x" and "y"']),
     ("http", "idempotency_store x lmdb:no/where;", ["no/where", "make the directory above it"]),
-    ("http", "idempotency_store x file:/tmp;", ["idempotency_store", "file:/tmp", "memory:"]),
+    ("http", "idempotency_store x file:/tmp;", ["idempotency_store", "\"file:\"", "memory:"]),
     ("http", "idempotency_store x postgres://localhost/db;", ["this build lacks", "postgres:", "lmdb:", "memory:", "redis:"]),
     ("http", "idempotency_store off memory:;", ["idempotency_store", "off"]),
     ("http", 'idempotency_store "a b" memory:;', ["idempotency_store", "a b", "letters"]),

@@ -96,7 +96,7 @@ idem_redis_greeting_judge(struct link *link, const redisReply *reply, char *why,
 		return true;
 	}
 	version = field(reply->str, "redis_version");
-	if (version == NULL || atoi(version) < VERSION_MIN)
+	if (version == NULL || strtoul(version, NULL, 10) < VERSION_MIN)
 		return idem_redis_say(why, cap, false, "it is no Redis of version 7.0 or newer");
 	if (is(reply->str, "redis_mode", "sentinel"))
 		return idem_redis_say(why, cap, false, "it is a Sentinel: write redis+sentinel://HOST/NAME");
