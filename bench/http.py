@@ -28,6 +28,7 @@ STORES = {
     "lmdb": ("lmdb:{dir}/keys?size={size}", 256, {"first/plain": 0.35, "replay/return": 0.80}),
     "lmdb-completion": ("lmdb:{dir}/keys?size={size}&sync=completion", 256,
                         {"first/plain": 0.50, "replay/return": 0.80}),
+    "redis": ("unix:{dir}/redis.socket", 256, {"first/plain": 0.50}),
     "lmdb-process": ("lmdb:{dir}/keys?size={size}&sync=process", 256, {"first/plain": 0.50, "replay/return": 0.80}),
 }
 
@@ -80,6 +81,19 @@ def free_port():
         return listener.getsockname()[1]
 
 
+def start_redis(directory):
+    """A server that keeps nothing on the disk, on a socket in that directory."""
+    path = os.path.join(directory, "redis.socket")
+    server = subprocess.Popen(["redis-server", "--port", "0", "--dir", directory, "--unixsocket", path, "--save", ""],
+                              stdout=subprocess.DEVNULL)
+    for _ in range(100):
+        with socket.socket(socket.AF_UNIX) as client:
+            if client.connect_ex(path) == 0:
+                return server
+        time.sleep(0.05)
+    sys.exit("redis-server did not start")
+
+
 class Servers:
     def __init__(self, build, store, size):
         self.dir = tempfile.mkdtemp(prefix="idem-bench.")
@@ -91,6 +105,7 @@ class Servers:
             "user": "user root;" if os.getuid() == 0 else "",
             "temp": " ".join(f"{name}_temp_path {self.dir}/{name};" for name in names),
         }
+        self.redis = start_redis(self.dir) if store.startswith("unix:") else None
         self.url = f"http://127.0.0.1:{values['gateway']}"
         for name, text in (("backend", BACKEND), ("gateway", GATEWAY)):
             path = os.path.join(self.dir, name + ".conf")
@@ -103,6 +118,9 @@ class Servers:
             with open(os.path.join(self.dir, name + ".pid"), encoding="ascii") as pid:
                 os.kill(int(pid.read()), signal.SIGTERM)
         time.sleep(0.3)
+        if self.redis is not None:
+            self.redis.terminate()
+            self.redis.wait()
         shutil.rmtree(self.dir, ignore_errors=True)
 
 
