@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -71,10 +72,15 @@ make_socket(const union address *address)
 	return fd;
 }
 
+/* And never waits for more, where it could. */
 static void
 never_block(int fd)
 {
+	const int yes = 1;
+
 	assert_int_equal(fcntl(fd, F_SETFL, O_NONBLOCK), 0);
+	if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes) != 0)
+		assert_int_equal(errno, EOPNOTSUPP); /* it has a path */
 }
 
 /* A server of this machine accepts at once, or not at all: -1. */

@@ -91,7 +91,7 @@ release_memory(void *memory, const char *file, int line)
 
 struct bench {
 	struct redis_world world;
-	struct redis_server replica;
+	struct redis_server other; /* a replica, or a Sentinel */
 	struct idem_loop *loop;
 	struct hasty_loop hasty;
 	struct idem_store *store;
@@ -131,17 +131,24 @@ close_store(void)
 	bench->store = NULL;
 }
 
+/* A server, and no store yet. */
 static void
-bench_make(const char *options)
+bench_make_server(const char *const *more)
 {
 	bench = calloc(1, sizeof *bench);
 	assert_non_null(bench);
-	redis_world_make(&bench->world, NULL);
+	redis_world_make(&bench->world, more);
 	bench->world.timeout_ms = TIMEOUT_MS;
-	(void)snprintf(bench->world.uri, sizeof bench->world.uri, "unix:%s?connections=1%s",
-	               bench->world.server.socket, options);
 	assert_ok(idem_poll_loop_new(&bench->loop));
 	hasty_loop_init(&bench->hasty, bench->loop, TIMES);
+}
+
+static void
+bench_make(const char *options)
+{
+	bench_make_server(NULL);
+	(void)snprintf(bench->world.uri, sizeof bench->world.uri, "unix:%s?connections=1%s",
+	               bench->world.server.socket, options);
 	open_store();
 }
 
@@ -151,8 +158,8 @@ bench_free(void)
 	close_store();
 	idem_poll_loop_free(bench->loop);
 	redis_world_free(&bench->world);
-	if (bench->replica.pid != 0)
-		redis_server_free(&bench->replica);
+	if (bench->other.pid != 0)
+		redis_server_free(&bench->other);
 	free(bench);
 }
 
@@ -374,11 +381,51 @@ nobody_waits_for_ever_for_replicas(void **state)
 	(void)state;
 	bench_make("&wait_replicas=1,1000");
 	(void)snprintf(port, sizeof port, "%u", bench->world.server.port);
-	redis_server_start(&bench->replica, more);
+	redis_server_start(&bench->other, more);
 	redis_server_await(&bench->world.server, "INFO replication", "state=online");
 	fail_each(nothing, claim, 4);
 	fail_each(claim, complete, 4);
 	bench_free();
+}
+
+static void
+assert_all_may_fail_at(const char *form, unsigned port)
+{
+	(void)snprintf(bench->world.uri, sizeof bench->world.uri, form, port);
+	open_store();
+	fail_each(nothing, claim, 3);
+	fail_each(close_store, open_and_claim, 15);
+	fail_each(claim, watch_its_end, 8);
+	fail_each(close_store, open_and_watch, 20);
+	bench_free();
+}
+
+static void
+every_allocation_for_a_cluster_may_fail(void **state)
+{
+	char bus[8];
+	const char *const more[] = {"--cluster-enabled", "yes", "--cluster-port", bus, NULL};
+
+	(void)state;
+	(void)snprintf(bus, sizeof bus, "%u", free_port());
+	bench_make_server(more);
+	assert_string_equal(redis_server_say(&bench->world.server, "CLUSTER ADDSLOTSRANGE 0 16383"), "OK");
+	redis_server_await(&bench->world.server, "CLUSTER INFO", "cluster_state:ok");
+	assert_all_may_fail_at("redis+cluster://127.0.0.1:%u?connections=1", bench->world.server.port);
+}
+
+static void
+every_allocation_for_sentinels_may_fail(void **state)
+{
+	static const char *const more[] = {"--sentinel", NULL};
+
+	(void)state;
+	bench_make_server(NULL);
+	redis_server_start(&bench->other, more);
+	assert_string_equal(redis_server_say(&bench->other, "SENTINEL MONITOR shop 127.0.0.1 %u 1",
+	                                     bench->world.server.port),
+	                    "OK");
+	assert_all_may_fail_at("redis+sentinel://127.0.0.1:%u/shop?connections=1", bench->other.port);
 }
 
 int
@@ -388,6 +435,8 @@ main(void)
 		cmocka_unit_test(every_allocation_for_a_request_may_fail),
 		cmocka_unit_test(every_allocation_of_the_beginning_may_fail),
 		cmocka_unit_test(every_allocation_for_a_watch_may_fail),
+		cmocka_unit_test(every_allocation_for_a_cluster_may_fail),
+		cmocka_unit_test(every_allocation_for_sentinels_may_fail),
 		cmocka_unit_test(nobody_waits_for_ever_for_replicas),
 	};
 

@@ -105,15 +105,30 @@ bool idem_redis_address_parse_last(struct address *address, const char *text);
 
 /* ---- stream ---- */
 
-/* What TLS needs once for a store.  *ret is NULL without TLS. */
-int idem_redis_tls_new(const struct redis_uri *uri, SSL_CTX **ret, char *why, size_t cap) IDEM_MUST_CHECK;
+/* What TLS needs once for a store.  context is NULL without TLS. */
+struct tls {
+	SSL_CTX *context;
+	BIO_METHOD *socket; /* reads and writes a stream's descriptor */
+};
 
+/* IDEM_OK, IDEM_E_INVALID (why), IDEM_E_NOMEM. */
+int idem_redis_tls_init(struct tls *tls, const struct redis_uri *uri, char *why, size_t cap) IDEM_MUST_CHECK;
+void idem_redis_tls_deinit(struct tls *tls);
+
+/* Does not move while it has TLS. */
 struct stream {
 	int fd;   /* -1: none */
 	SSL *tls; /* NULL: plain */
+	bool shut;
 };
 
-enum { STREAM_WANTS_READ = -1, STREAM_WANTS_WRITE = -2, STREAM_BROKEN = -3, STREAM_ENDED = -4 };
+enum {
+	STREAM_WANTS_READ = -1,
+	STREAM_WANTS_WRITE = -2,
+	STREAM_BROKEN = -3,
+	STREAM_ENDED = -4,
+	STREAM_SHUT = -5, /* nothing can be written any more; what can still be read may say why */
+};
 
 /* The number of bytes, or one of these.  why: of STREAM_BROKEN. */
 ssize_t idem_redis_stream_read(struct stream *stream, void *buf, size_t len, char *why, size_t cap);
@@ -122,7 +137,7 @@ ssize_t idem_redis_stream_write(struct stream *stream, const void *buf, size_t l
 int idem_redis_stream_connect(struct stream *stream, const struct sockaddr *address,
                               socklen_t len) IDEM_MUST_CHECK;
 /* After the connection is there.  name: whose certificate it must be. */
-int idem_redis_stream_secure(struct stream *stream, SSL_CTX *tls, const char *name) IDEM_MUST_CHECK;
+int idem_redis_stream_secure(struct stream *stream, const struct tls *tls, const char *name) IDEM_MUST_CHECK;
 /* 0: it is secure, or one of the above. */
 int idem_redis_stream_handshake(struct stream *stream, char *why, size_t cap);
 void idem_redis_stream_close(struct stream *stream);
@@ -211,7 +226,7 @@ struct link {
 struct hub {
 	struct idem_loop *loop;
 	struct redis_uri uri;
-	SSL_CTX *tls;
+	struct tls tls;
 	uint64_t timeout_ms;
 	void (*report)(void *report_data, const char *sentence);
 	void *report_data;

@@ -23,7 +23,6 @@
 #define PING_MS 5000
 
 static void connect_next(struct link *link);
-static void read_in(struct link *link);
 
 static uint64_t
 now_of(const struct link *link)
@@ -241,19 +240,10 @@ ended(struct link *link, ssize_t n, const char *why)
 	fail_because(link, n == STREAM_ENDED ? "the server closed the connection" : why);
 }
 
-/* A server that does not want us says why, and may have closed the connection before we say a word. */
-static void
-hear_last_words(struct link *link)
-{
-	if (link->stream.tls == NULL)
-		read_in(link);
-}
-
 /* False: the connection or the link is no more. */
 static bool
 write_out(struct link *link)
 {
-	unsigned life = link->life;
 	char why[WHY_MAX];
 
 	if (link->state == LINK_UP && link->user->before_write != NULL && !link->user->before_write(link)) {
@@ -266,10 +256,12 @@ write_out(struct link *link)
 
 		if (n == STREAM_WANTS_WRITE || n == STREAM_WANTS_READ)
 			return true;
+		if (n == STREAM_SHUT) {
+			(void)want(link, IDEM_READABLE); /* else we are told again and again */
+			return true;
+		}
 		if (n < 0) {
-			hear_last_words(link);
-			if (link->life == life)
-				ended(link, n, why);
+			ended(link, n, why);
 			return false;
 		}
 		link->out_sent += (size_t)n;
@@ -519,12 +511,12 @@ connected(struct link *link)
 		next_or_fail(link, strerror(error));
 		return;
 	}
-	if (link->hub->tls == NULL) {
+	if (link->hub->tls.context == NULL) {
 		begin_greeting(link);
 		return;
 	}
 	start_timer(link, link->hub->timeout_ms);
-	if (idem_redis_stream_secure(&link->stream, link->hub->tls, link->address.host) != IDEM_OK)
+	if (idem_redis_stream_secure(&link->stream, &link->hub->tls, link->address.host) != IDEM_OK)
 		fail_because(link, "out of memory");
 	else
 		shake_hands(link);

@@ -183,5 +183,6 @@ idem_redis_sentinel_open(struct redis_store *store)
 void
 idem_redis_sentinel_close(struct redis_store *store)
 {
-	idem_redis_link_close(&store->sentinel.link);
+	if (store->sentinel.store != NULL) /* it was opened */
+		idem_redis_link_close(&store->sentinel.link);
 }

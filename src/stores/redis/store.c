@@ -55,7 +55,7 @@ redis_close(struct idem_store *base)
 	idem_redis_hints_close(&store->hints);
 	idem_redis_route_close(store);
 	store->hub.loop->ops->timer_stop(store->hub.loop, &store->turn);
-	SSL_CTX_free(store->hub.tls);
+	idem_redis_tls_deinit(&store->hub.tls);
 	idem_redis_uri_free(&store->hub.uri);
 	free(store);
 }
@@ -73,8 +73,7 @@ static const struct idem_store_ops redis_ops = {
 /* ---- opening ---- */
 
 static int
-check(const struct idem_redis_options *options, struct redis_uri *uri, SSL_CTX **ret_tls, char *why,
-      size_t cap)
+check(const struct idem_redis_options *options, struct redis_uri *uri, struct tls *tls, char *why, size_t cap)
 {
 	uint64_t timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : IDEM_REDIS_DEFAULT_TIMEOUT_MS;
 	int rc;
@@ -91,7 +90,7 @@ check(const struct idem_redis_options *options, struct redis_uri *uri, SSL_CTX *
 			"timeout longer",
 			(unsigned long long)uri->wait_ms, (unsigned long long)timeout_ms);
 	else
-		rc = idem_redis_tls_new(uri, ret_tls, why, cap);
+		rc = idem_redis_tls_init(tls, uri, why, cap);
 	if (rc != IDEM_OK)
 		idem_redis_uri_free(uri);
 	return rc;
@@ -101,14 +100,14 @@ int
 idem_redis_check(const struct idem_redis_options *options, char *why, size_t cap)
 {
 	struct redis_uri uri;
-	SSL_CTX *tls = NULL;
+	struct tls tls;
 	int rc;
 
 	(void)idem_redis_say(why, cap, 0, "%s", "");
 	rc = check(options, &uri, &tls, why, cap);
 	if (rc != IDEM_OK)
 		return rc;
-	SSL_CTX_free(tls);
+	idem_redis_tls_deinit(&tls);
 	idem_redis_uri_free(&uri);
 	return IDEM_OK;
 }

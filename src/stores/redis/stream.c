@@ -19,6 +19,86 @@
 #define KEEPALIVE_EVERY_S 5
 #define KEEPALIVE_COUNT 3
 
+/* ---- a socket for OpenSSL ---- */
+
+/*
+ * OpenSSL's own writes by write(2), and a host that does not ignore SIGPIPE would be killed by a server that
+ * closes its connections.
+ */
+
+static bool
+would_block(void)
+{
+	return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+}
+
+static bool
+is_shut(void)
+{
+	return errno == EPIPE || errno == ECONNRESET;
+}
+
+static int
+socket_read(BIO *bio, char *buf, int len)
+{
+	const struct stream *stream = BIO_get_data(bio);
+	ssize_t n = recv(stream->fd, buf, (size_t)len, 0);
+
+	BIO_clear_retry_flags(bio);
+	if (n < 0 && would_block())
+		BIO_set_retry_read(bio);
+	return (int)n;
+}
+
+/* Where nothing can be written any more, a TLS that is up stays so, for what can still be read. */
+static int
+socket_write(BIO *bio, const char *buf, int len)
+{
+	struct stream *stream = BIO_get_data(bio);
+	ssize_t n = send(stream->fd, buf, (size_t)len, MSG_NOSIGNAL);
+
+	BIO_clear_retry_flags(bio);
+	stream->shut = n < 0 && is_shut() && SSL_is_init_finished(stream->tls);
+	if (n < 0 && (stream->shut || would_block()))
+		BIO_set_retry_write(bio);
+	return (int)n;
+}
+
+static long
+socket_control(BIO *bio, int command, long number, void *data)
+{
+	(void)bio;
+	(void)number;
+	(void)data;
+	return command == BIO_CTRL_FLUSH; /* nothing is held back */
+}
+
+/* Of no type of its own: there are few, and none is ever given back. */
+static BIO_METHOD *
+make_method(void)
+{
+	BIO_METHOD *method = BIO_meth_new(BIO_TYPE_SOURCE_SINK, "idem socket");
+
+	if (method != NULL && BIO_meth_set_read(method, socket_read) == 1 &&
+	    BIO_meth_set_write(method, socket_write) == 1 && BIO_meth_set_ctrl(method, socket_control) == 1)
+		return method;
+	BIO_meth_free(method);
+	return NULL;
+}
+
+static int
+attach_socket(struct stream *stream, const struct tls *tls)
+{
+	BIO *bio = BIO_new(tls->socket);
+
+	if (bio == NULL)
+		return IDEM_E_NOMEM;
+	BIO_set_data(bio, stream);
+	BIO_set_init(bio, 1);
+	SSL_set_bio(stream->tls, bio, bio); /* takes it */
+	return IDEM_OK;
+}
+
 /* ---- TLS ---- */
 
 static const char *
@@ -50,40 +130,67 @@ load(SSL_CTX *tls, const struct redis_uri *uri, char *why, size_t cap)
 	return IDEM_OK;
 }
 
-int
-idem_redis_tls_new(const struct redis_uri *uri, SSL_CTX **ret, char *why, size_t cap)
+/* One that is not known is missing: asking for it would hold up the process, at its terminal. */
+static int
+no_passphrase(char *buf, int size, int rwflag, void *data)
 {
-	SSL_CTX *tls;
-	int rc;
+	(void)buf;
+	(void)size;
+	(void)rwflag;
+	(void)data;
+	return -1;
+}
 
-	*ret = NULL;
+static SSL_CTX *
+make_context(void)
+{
+	SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+
+	if (context == NULL)
+		return NULL;
+	(void)SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
+	(void)SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+	SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL);
+	SSL_CTX_set_default_passwd_cb(context, no_passphrase);
+	return context;
+}
+
+int
+idem_redis_tls_init(struct tls *tls, const struct redis_uri *uri, char *why, size_t cap)
+{
+	int rc = IDEM_E_NOMEM;
+
+	*tls = (struct tls){NULL, NULL};
 	if (!uri->tls)
 		return IDEM_OK;
 	ERR_clear_error();
-	tls = SSL_CTX_new(TLS_client_method());
-	if (tls == NULL)
-		return IDEM_E_NOMEM;
-	(void)SSL_CTX_set_min_proto_version(tls, TLS1_2_VERSION);
-	(void)SSL_CTX_set_mode(tls, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-	SSL_CTX_set_verify(tls, SSL_VERIFY_PEER, NULL);
-	rc = load(tls, uri, why, cap);
+	tls->context = make_context();
+	tls->socket = make_method();
+	if (tls->context != NULL && tls->socket != NULL)
+		rc = load(tls->context, uri, why, cap);
 	if (rc != IDEM_OK)
-		SSL_CTX_free(tls);
-	else
-		*ret = tls;
+		idem_redis_tls_deinit(tls);
 	ERR_clear_error();
 	return rc;
 }
 
+void
+idem_redis_tls_deinit(struct tls *tls)
+{
+	SSL_CTX_free(tls->context); /* NULL is allowed here and there */
+	BIO_meth_free(tls->socket);
+	*tls = (struct tls){NULL, NULL};
+}
+
 /* The name must be in the certificate: RFC 9525. */
 int
-idem_redis_stream_secure(struct stream *stream, SSL_CTX *tls, const char *name)
+idem_redis_stream_secure(struct stream *stream, const struct tls *tls, const char *name)
 {
 	struct in6_addr ip;
 	bool is_ip = inet_pton(AF_INET, name, &ip) == 1 || inet_pton(AF_INET6, name, &ip) == 1;
 
 	ERR_clear_error();
-	stream->tls = SSL_new(tls);
+	stream->tls = SSL_new(tls->context);
 	if (stream->tls == NULL)
 		return IDEM_E_NOMEM;
 	SSL_set_connect_state(stream->tls);
@@ -94,7 +201,7 @@ idem_redis_stream_secure(struct stream *stream, SSL_CTX *tls, const char *name)
 	           SSL_set_tlsext_host_name(stream->tls, name) != 1) {
 		return IDEM_E_NOMEM;
 	}
-	return SSL_set_fd(stream->tls, stream->fd) == 1 ? IDEM_OK : IDEM_E_NOMEM;
+	return attach_socket(stream, tls);
 }
 
 static ssize_t
@@ -140,8 +247,10 @@ plain_result(ssize_t n, int wants, char *why, size_t cap)
 {
 	if (n >= 0)
 		return n;
-	if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)
+	if (would_block())
 		return wants;
+	if (wants == STREAM_WANTS_WRITE && is_shut())
+		return STREAM_SHUT;
 	return idem_redis_say(why, cap, STREAM_BROKEN, "%s", strerror(errno));
 }
 
@@ -170,6 +279,8 @@ idem_redis_stream_write(struct stream *stream, const void *buf, size_t len, char
 		return plain_result(send(stream->fd, buf, len, MSG_NOSIGNAL), STREAM_WANTS_WRITE, why, cap);
 	ERR_clear_error();
 	n = SSL_write(stream->tls, buf, (int)(len < INT32_MAX ? len : INT32_MAX));
+	if (n <= 0 && stream->shut)
+		return STREAM_SHUT;
 	return n > 0 ? n : tls_result(stream->tls, n, why, cap);
 }
 
