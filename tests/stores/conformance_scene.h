@@ -21,7 +21,7 @@ extern const struct promise conformance_transitions[], conformance_lost_answers[
 	conformance_times[], conformance_handles[], conformance_hints[];
 
 #define LEASE 10 /* units */
-#define TTL 100
+#define TTL 50
 
 struct scene {
 	struct conformance *fixture;

@@ -29,11 +29,11 @@ reading_neither_shortens_nor_lengthens_the_time_of_a_cell(void **state)
 	struct claim claim = win(&scene, &request);
 
 	assert_int_equal(complete(&scene, &request, &claim, "answer"), IDEM_RECORDED);
-	for (int i = 0; i < 7; i++) {
+	for (int i = 0; i < 6; i++) {
 		struct request short_lived = request;
 
 		short_lived.policy.ttl_ms = 1;
-		pass(&scene, 14);
+		pass(&scene, (TTL - 2) / 6);
 		assert_replays(&scene.actor, &short_lived, bytes_of("answer"));
 	}
 	pass(&scene, 2);

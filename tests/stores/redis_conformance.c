@@ -22,7 +22,7 @@ main(void)
 	struct redis_world world;
 	struct conformance fixture = {
 		.name = "redis",
-		.unit_ms = 200,
+		.unit_ms = 350,
 		.payload_max = (size_t)5 << 20,
 		.open = open_handle,
 		.advance = advance,
