@@ -9,8 +9,8 @@
  *    when a connection is made; they cannot be prevented from here.
  *  - Leases and retention run on the clock of the server, which a failover changes.
  *  - Whoever may read the table reads the kept responses.
- *  - Behind a pooler that hands its connections out for a transaction (PgBouncer) nobody can LISTEN: whoever
- * waits is woken a quarter of a second later.
+ *  - Behind a pooler that hands its connections out for a transaction (PgBouncer) nobody can LISTEN:
+ *    whoever waits is woken a quarter of a second later.
  *
  * schema.sql makes the schema, with psql, once, by somebody who may; the store needs the right to call its
  * functions and no other.  Every step is one call of a function, with unnamed parameters, and its own
@@ -42,8 +42,9 @@ struct idem_postgres_options {
 	 *
 	 * These options are the store's own:
 	 *
-	 *   connections=N   1 to 16, for each open store; 2 if nothing is said.  One more is made to LISTEN
-	 * when somebody waits. schema=NAME     that of schema.sql; "idem" if nothing is said
+	 *   connections=N   1 to 16, for each open store; 2 if nothing is said; when somebody waits, one
+	 *                   more is made, to LISTEN
+	 *   schema=NAME     that of schema.sql; "idem" if nothing is said
 	 *
 	 * Where the URI says nothing else, target_session_attrs is read-write, connect_timeout 2, and
 	 * tcp_user_timeout the store's timeout.
@@ -55,9 +56,9 @@ struct idem_postgres_options {
 	struct idem_loop *loop; /* required, but not by idem_postgres_check() */
 
 	/*
-	 * How long a call may take.  What was sent by then is in doubt, and the server is asked to drop it. A
-	 * claim that the server comes to later than this is not carried out.  0:
-	 * IDEM_POSTGRES_DEFAULT_TIMEOUT_MS.
+	 * How long a call may take.  What was sent by then is in doubt, and the server is asked to drop it.
+	 * A claim that the server comes to later than this is not carried out.
+	 * 0: IDEM_POSTGRES_DEFAULT_TIMEOUT_MS.
 	 */
 	uint64_t timeout_ms;
 
@@ -76,7 +77,7 @@ struct idem_postgres_options {
  * included) gets one sentence that names what is wrong in the URI and what would be right, or "".
  *
  * cas() always ends later, but for errors.  Connections are made on a thread of their own: nothing here
- * blocks. IDEM_E_FULL: the server's disk is full, or the payload is longer than IDEM_POSTGRES_PAYLOAD_MAX.
+ * blocks.  IDEM_E_FULL: the server's disk is full, or the payload is longer than IDEM_POSTGRES_PAYLOAD_MAX.
  *
  * After fork() a child opens the store anew; what its parent opened is not for it.
  */

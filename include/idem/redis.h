@@ -45,7 +45,8 @@ struct idem_redis_options {
 	 *   wait_replicas=N,MS    a write is acknowledged when N replicas have it; after MS it is in doubt
 	 *   connections=N         1 to 16, for each open store and server; 2 if nothing is said
 	 *   db=N, user=TEXT, password=TEXT
-	 *   sentinel_user=TEXT, sentinel_password=TEXT   those of the Sentinels, which share none with the servers
+	 *   sentinel_user=TEXT, sentinel_password=TEXT
+	 *                         those of the Sentinels, which share none with the servers
 	 *   ca=FILE               TLS: whom to trust, instead of those whom the system trusts
 	 *   cert=FILE, key=FILE   TLS: who we are
 	 *
@@ -71,23 +72,24 @@ struct idem_redis_options {
 };
 
 /*
- * Opens a store.  The server need not be there: connections are made, and made again, in the background, and
- * until there is one cas() ends with IDEM_E_UNAVAILABLE (or waits, while the first attempt is under way).
- * IDEM_OK; IDEM_E_INVALID (no loop, a URI that says nothing sensible, or TLS files that cannot be used);
- * IDEM_E_NOMEM; IDEM_E_RANDOM; IDEM_E_SYSTEM (no descriptor).  why (cap bytes, NUL included) gets one sentence that
- * names what is wrong in the URI and what would be right, or "".
+ * Opens a store.  The server need not be there: connections are made, and made again, in the background,
+ * and until there is one cas() ends with IDEM_E_UNAVAILABLE (or waits, while the first attempt is under
+ * way).  IDEM_OK; IDEM_E_INVALID (no loop, a URI that says nothing sensible, or TLS files that cannot be
+ * used); IDEM_E_NOMEM; IDEM_E_RANDOM; IDEM_E_SYSTEM (no descriptor).  why (cap bytes, NUL included) gets
+ * one sentence that names what is wrong in the URI and what would be right, or "".
  *
- * cas() always ends later, but for errors.  Names are looked up on a thread of their own: nothing here blocks.
- * IDEM_E_FULL: Redis is at its maxmemory and evicts nothing.
+ * cas() always ends later, but for errors.  Names are looked up on a thread of their own: nothing here
+ * blocks.  IDEM_E_FULL: Redis is at its maxmemory and evicts nothing.
  *
  * After fork() a child opens the store anew; what its parent opened is not for it.
  */
-IDEM_API int idem_redis_open(const struct idem_redis_options *options, struct idem_store **ret_store, char *why,
-                             size_t cap) IDEM_MUST_CHECK;
+IDEM_API int idem_redis_open(const struct idem_redis_options *options, struct idem_store **ret_store,
+                             char *why, size_t cap) IDEM_MUST_CHECK;
 
-/* Is the URI one that idem_redis_open() takes, and are the TLS files it names usable?  Connects to nothing.  Errors
- * as there. */
-IDEM_API int idem_redis_check(const struct idem_redis_options *options, char *why, size_t cap) IDEM_MUST_CHECK;
+/* Is the URI one that idem_redis_open() takes, and are the TLS files it names usable?  Connects to nothing.
+ * Errors as there. */
+IDEM_API int idem_redis_check(const struct idem_redis_options *options, char *why,
+                              size_t cap) IDEM_MUST_CHECK;
 
 #ifdef __cplusplus
 }
