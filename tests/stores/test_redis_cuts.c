@@ -19,14 +19,16 @@
 
 struct scene {
 	struct redis_world world;
-	struct redis_server replica;
-	char path[96]; /* of the proxy's socket */
+	struct redis_server second; /* a replica, or a Sentinel */
+	char path[96];              /* of the proxy's socket */
 	const char *options;
+	const char *form; /* of the store's URI, with the proxy's port; NULL: its path */
 	struct idem_loop *loop;
 	struct hasty_loop hasty;
 	struct proxy *proxy;
-	struct actor actor; /* behind the proxy */
-	struct actor other; /* not behind it */
+	struct actor actor;  /* behind the proxy */
+	struct actor other;  /* not behind it */
+	bool asks_elsewhere; /* not behind the proxy, which is to find the way alone */
 	uint64_t next_key, begun, answered, unknown;
 	struct request request;
 	struct claim claim;
@@ -174,8 +176,12 @@ claim_by_other(struct scene *scene)
 static void
 open_store(struct scene *scene)
 {
-	(void)snprintf(scene->world.uri, sizeof scene->world.uri, "unix:%s?connections=1%s", scene->path,
-	               scene->options);
+	if (scene->form != NULL)
+		(void)snprintf(scene->world.uri, sizeof scene->world.uri, scene->form,
+		               proxy_port(scene->proxy));
+	else
+		(void)snprintf(scene->world.uri, sizeof scene->world.uri, "unix:%s?connections=1%s",
+		               scene->path, scene->options);
 	scene->world.timeout_ms = TIMEOUT_MS;
 	scene->actor.store = redis_world_open(&scene->world, &scene->hasty.base);
 	assert_non_null(scene->actor.store);
@@ -196,24 +202,49 @@ changed(struct idem_watch *watch)
 	scene->changed = true;
 }
 
+/* A server, and nobody yet who uses it. */
 static struct scene *
-scene_make(const char *options, const char *const *more)
+scene_make_server(const char *options, const char *const *more)
 {
 	struct scene *scene = calloc(1, sizeof *scene);
 
 	assert_non_null(scene);
 	scene->options = options;
 	redis_world_make(&scene->world, more);
-	(void)snprintf(scene->path, sizeof scene->path, "%s/proxy", scene->world.server.directory);
 	assert_ok(idem_poll_loop_new(&scene->loop));
 	hasty_loop_init(&scene->hasty, scene->loop, TIMES);
-	scene->proxy = proxy_make(scene->loop, scene->path, scene->world.server.socket, 0);
 	scene->other.loop = scene->actor.loop = scene->loop;
-	(void)snprintf(scene->world.uri, sizeof scene->world.uri, "unix:%s%s%s", scene->world.server.socket,
-	               *options != '\0' ? "?" : "", *options != '\0' ? options + 1 : "");
+	return scene;
+}
+
+static void
+scene_put_proxy(struct scene *scene, const char *path, const char *server_path, unsigned server_port)
+{
+	scene->proxy = proxy_make(scene->loop, path, server_path, server_port);
+}
+
+static void
+open_other(struct scene *scene, const char *form, unsigned port)
+{
+	if (form != NULL)
+		(void)snprintf(scene->world.uri, sizeof scene->world.uri, form, port);
+	else
+		(void)snprintf(scene->world.uri, sizeof scene->world.uri, "unix:%s%s%s",
+		               scene->world.server.socket, *scene->options != '\0' ? "?" : "",
+		               *scene->options != '\0' ? scene->options + 1 : "");
 	scene->world.timeout_ms = 3000;
 	scene->other.store = redis_world_open(&scene->world, scene->loop);
 	assert_non_null(scene->other.store);
+}
+
+static struct scene *
+scene_make(const char *options, const char *const *more)
+{
+	struct scene *scene = scene_make_server(options, more);
+
+	(void)snprintf(scene->path, sizeof scene->path, "%s/proxy", scene->world.server.directory);
+	scene_put_proxy(scene, scene->path, scene->world.server.socket, 0);
+	open_other(scene, NULL, 0);
 	open_store(scene);
 	return scene;
 }
@@ -227,8 +258,8 @@ scene_free(struct scene *scene)
 	proxy_free(scene->proxy);
 	idem_poll_loop_free(scene->loop);
 	redis_world_free(&scene->world);
-	if (scene->replica.pid != 0)
-		redis_server_free(&scene->replica);
+	if (scene->second.pid != 0)
+		redis_server_free(&scene->second);
 	free(scene);
 }
 
@@ -261,7 +292,7 @@ cut_everywhere(struct scene *scene, const struct deed *deed)
 			after += deed->step == 0 || after < first_few ? 1 : deed->step;
 		}
 		assert_true(after > deed->bytes[way]);
-		assert_true(scene->unknown > unknown);
+		assert_int_equal(scene->unknown > unknown, !scene->asks_elsewhere);
 		assert_int_equal(scene->answered, scene->begun);
 	}
 }
@@ -413,6 +444,22 @@ open_and_wait_for_other(struct scene *scene)
 static const struct deed beginnings = {
 	close_and_let_other_claim, open_and_wait_for_other, others_get_the_answer, {1100, 10000}, 31};
 
+static void
+close_only(struct scene *scene)
+{
+	close_store(scene);
+}
+
+static void
+open_and_claim(struct scene *scene)
+{
+	open_store(scene);
+	claim(scene);
+}
+
+static const struct deed openings = {
+	close_only, open_and_claim, others_wait_until_it_is_completed, {60, 1000}, 31};
+
 /* ---- tests ---- */
 
 static void
@@ -495,10 +542,58 @@ what_replicas_must_have_is_counted_on_only_when_they_do(void **state)
 
 	(void)state;
 	(void)snprintf(port, sizeof port, "%u", scene->world.server.port);
-	redis_server_start(&scene->replica, more);
+	redis_server_start(&scene->second, more);
 	redis_server_await(&scene->world.server, "INFO replication", "state=online");
 	cut_everywhere(scene, &claims);
 	cut_everywhere(scene, &completions);
+	scene_free(scene);
+}
+
+/* The whole cluster is one node, which says that it is where the proxy is. */
+static void
+a_cluster_is_found_though_the_connection_is_cut(void **state)
+{
+	char bus[8];
+	const char *const more[] = {"--cluster-enabled", "yes", "--cluster-port", bus, NULL};
+	struct scene *scene;
+	const struct redis_server *server;
+
+	(void)state;
+	(void)snprintf(bus, sizeof bus, "%u", free_port());
+	scene = scene_make_server("", more);
+	server = &scene->world.server;
+	assert_string_equal(redis_server_say(server, "CLUSTER ADDSLOTSRANGE 0 16383"), "OK");
+	redis_server_await(server, "CLUSTER INFO", "cluster_state:ok");
+	scene_put_proxy(scene, NULL, server->socket, 0);
+	assert_string_equal(
+		redis_server_say(server, "CONFIG SET cluster-announce-port %u", proxy_port(scene->proxy)),
+		"OK");
+	open_other(scene, "redis+cluster://127.0.0.1:%u", server->port);
+	scene->form = "redis+cluster://127.0.0.1:%u?connections=1";
+	open_store(scene);
+	cut_everywhere(scene, &claims);
+	cut_everywhere(scene, &openings);
+	scene_free(scene);
+}
+
+/* The proxy is before the Sentinel. */
+static void
+sentinels_are_asked_until_they_answer(void **state)
+{
+	static const char *const more[] = {"--sentinel", NULL};
+	struct scene *scene = scene_make_server("", NULL);
+
+	(void)state;
+	redis_server_start(&scene->second, more);
+	assert_string_equal(redis_server_say(&scene->second, "SENTINEL MONITOR shop 127.0.0.1 %u 1",
+	                                     scene->world.server.port),
+	                    "OK");
+	scene_put_proxy(scene, NULL, NULL, scene->second.port);
+	open_other(scene, "redis://127.0.0.1:%u", scene->world.server.port);
+	scene->asks_elsewhere = true;
+	scene->form = "redis+sentinel://127.0.0.1:%u/shop?connections=1";
+	open_store(scene);
+	cut_everywhere(scene, &openings);
 	scene_free(scene);
 }
 
@@ -514,6 +609,8 @@ main(void)
 		cmocka_unit_test(an_answer_comes_whole_or_not_at_all),
 		cmocka_unit_test(who_waits_is_woken_though_the_connection_was_lost),
 		cmocka_unit_test(a_greeting_that_was_cut_off_is_begun_anew),
+		cmocka_unit_test(a_cluster_is_found_though_the_connection_is_cut),
+		cmocka_unit_test(sentinels_are_asked_until_they_answer),
 		cmocka_unit_test(what_replicas_must_have_is_counted_on_only_when_they_do),
 	};
 

@@ -226,6 +226,60 @@ a_completion_in_doubt_is_settled_when_the_server_goes_on(void **state)
 	scene_free(&scene);
 }
 
+static bool answered;
+
+static void
+answer(struct idem_io *io)
+{
+	(void)io;
+	answered = true;
+}
+
+/* The Sentinel takes its time, and then the server: each answers in time, and together they do not.  Nobody's
+ * clock was set. */
+static void
+a_claim_that_waited_for_longer_than_the_timeout_is_not_sent(void **state)
+{
+	static const char *const more[] = {"--sentinel", NULL};
+	struct redis_server sentinel = {0};
+	struct redis_scene scene;
+	struct request request;
+	struct idem_io io = {.done = answer};
+	char uri[64];
+
+	(void)state;
+	scene_make(&scene, NULL);
+	redis_server_start(&sentinel, more);
+	assert_string_equal(
+		redis_server_say(&sentinel, "SENTINEL MONITOR shop 127.0.0.1 %u 1", scene.world.server.port),
+		"OK");
+	redis_server_signal(&sentinel, SIGSTOP);
+	redis_server_signal(&scene.world.server, SIGSTOP);
+	scene.world.timeout_ms = 2 * TIMEOUT_MS;
+	(void)snprintf(uri, sizeof uri, "redis+sentinel://127.0.0.1:%u/shop", sentinel.port);
+	scene_open_uri(&scene, uri);
+	request = scene_key(&scene);
+	io.id = request.id;
+	io.write = (struct idem_cell){.tag = actor_tag(),
+	                              .state = IDEM_LOCKED,
+	                              .attempt = 1,
+	                              .lease_ms = LEASE_MS,
+	                              .retain_ms = TTL_MS};
+	answered = false;
+	assert_int_equal(scene.actor.store->ops->cas(scene.actor.store, &io), IDEM_PENDING);
+	scene_run(&scene, TIMEOUT_MS * 3 / 2);
+	redis_server_signal(&sentinel, SIGCONT);
+	scene_run(&scene, TIMEOUT_MS * 3 / 2);
+	assert_false(answered);
+	redis_server_signal(&scene.world.server, SIGCONT);
+	assert_ok(idem_poll_loop_run(scene.actor.loop, &answered, 10000));
+	assert_int_equal(io.status, IDEM_E_UNAVAILABLE);
+	assert_int_equal(actor_claim(&scene.actor, &request, NULL), IDEM_EXECUTE);
+	assert_string_equal(scene.world.report, "");
+	scene_free(&scene);
+	redis_server_free(&sentinel);
+}
+
 /* ---- woken ---- */
 
 static bool woken;
@@ -506,6 +560,7 @@ main(void)
 		cmocka_unit_test(a_claim_that_a_stopped_server_reads_when_it_goes_on_is_not_carried_out),
 		cmocka_unit_test(a_stopped_server_holds_nobody_longer_than_the_timeout),
 		cmocka_unit_test(a_completion_in_doubt_is_settled_when_the_server_goes_on),
+		cmocka_unit_test(a_claim_that_waited_for_longer_than_the_timeout_is_not_sent),
 		cmocka_unit_test(who_waits_is_woken_by_a_server_that_came_back),
 		cmocka_unit_test(of_a_full_server_what_was_promised_is_still_kept),
 		cmocka_unit_test(a_server_that_drops_keys_is_reported),
