@@ -106,7 +106,7 @@ idem_postgres_connect(struct attempt **ret, struct hub *hub, PGconn *before,
 		free(attempt);
 		return rc;
 	}
-	attempt->conninfo_len = hub->uri.conninfo_len;
+	attempt->conninfo_len = strlen(attempt->conninfo);
 	(void)snprintf(attempt->patience_ms, sizeof attempt->patience_ms, "%" PRIu64, hub->timeout_ms);
 	attempt->before = before;
 	attempt->then = then;

@@ -63,8 +63,8 @@ void idem_postgres_explain(const struct hub *hub, const PGresult *result, char *
 /* ---- uri ---- */
 
 struct postgres_uri {
-	char *conninfo; /* what is libpq's, with passwords */
-	size_t conninfo_len;
+	char *conninfo;      /* what is libpq's, with passwords */
+	size_t conninfo_len; /* of its memory: our own options were taken out of it */
 	char schema[SCHEMA_MAX + 1];
 	unsigned connections;
 };
@@ -108,8 +108,8 @@ struct statement {
 struct link_user {
 	/* The connection is there, or is there again. */
 	void (*up)(struct link *link);
-	/* An attempt failed or a connection broke; its statement has ended.  The next attempt follows.  why
-	 * names the server. */
+	/* An attempt failed, or takes long, or a connection broke; its statement has ended.  The next attempt
+	 * follows.  why names the server. */
 	void (*down)(struct link *link, const char *why);
 	/* It is up and has nothing to do.  May be NULL. */
 	void (*idle)(struct link *link);

@@ -355,6 +355,7 @@ connected(void *data, PGconn *made)
 {
 	struct link *link = data;
 
+	stop_timer(link);
 	link->attempt = NULL;
 	link->conn = made;
 	if (made == NULL) {
@@ -381,14 +382,23 @@ begin_attempt(struct link *link)
 {
 	PGconn *before = link->conn;
 
-	stop_timer(link);
 	link->conn = NULL;
 	link->clock_known = false;
 	link->state = LINK_CONNECTING;
+	start_timer(link, link->hub->timeout_ms);
 	if (idem_postgres_connect(&link->attempt, link->hub, before, connected, link) == IDEM_OK)
 		return;
 	link->server[0] = '\0';
 	fail_because(link, "no memory, descriptor or thread to connect with");
+}
+
+/* The attempt goes on: the server may come back while it is under way.  But nobody waits for it any more. */
+static void
+take_time(struct link *link)
+{
+	(void)snprintf(link->why, sizeof link->why, "no connection in time");
+	link->tried = true;
+	link->user->down(link, link->why);
 }
 
 static void
@@ -399,6 +409,9 @@ time_is_over(struct idem_timer *timer)
 	switch (link->state) {
 	case LINK_WAITING:
 		begin_attempt(link);
+		break;
+	case LINK_CONNECTING:
+		take_time(link);
 		break;
 	case LINK_GREETING:
 	case LINK_UP:
