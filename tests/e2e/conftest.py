@@ -21,12 +21,13 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "disk_only: a story of stores in files of ours")
     config.addinivalue_line("markers", "sized_only: a story of stores that have a size and never exceed it")
     config.addinivalue_line("markers", "server_only: a story of stores on servers")
+    config.addinivalue_line("markers", "redis_only: a story of Redis, its Sentinels and its cluster")
 
 
 def pytest_collection_modifyitems(config, items):
     """Leaves out what is no story of this store: a skipped test would count as a failed one."""
     told = {"memory_only": not DURABLE, "durable_only": DURABLE, "disk_only": ON_DISK, "server_only": ON_SERVER,
-            "sized_only": not ON_SERVER}
+            "redis_only": STORE == "redis", "sized_only": not ON_SERVER}
     away = [item for item in items if any(item.get_closest_marker(name) for name in told if not told[name])]
     items[:] = [item for item in items if item not in away]
     if away:

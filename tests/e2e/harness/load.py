@@ -69,7 +69,9 @@ class Load:
     def _ask(self, client, n):
         known = self.answers.get(n)
         client.send(target_of(n), key_of(n))
-        response = client.read()
+        self._check(n, known, client.read())
+
+    def _check(self, n, known, response):
         if response.status == 200:
             with self.lock:
                 known = self.answers.setdefault(n, response)
@@ -77,3 +79,15 @@ class Load:
                 self.wrong.append((n, known.status, known.body[:80], response.body[:80]))
         elif known or code(response) not in ("in-progress", "outcome-unknown"):
             self.wrong.append((n, known and known.status, response.status, response.body[:300]))
+
+
+class PatientLoad(Load):
+    """To these clients a store that is away is no wrong answer: they count how often it was."""
+
+    refused = 0
+
+    def _check(self, n, known, response):
+        if code(response) == "store-unavailable":
+            self.refused += 1
+        else:
+            super()._check(n, known, response)

@@ -2,6 +2,7 @@
 import atexit
 import functools
 import os
+import re
 import shutil
 import signal
 import socket
@@ -16,7 +17,10 @@ from .wait import wait_until
 class Redis:
     """Answers on a Unix socket and on a TCP port; keeps nothing on the disk unless it is told to."""
 
-    def __init__(self, *options):
+    def __init__(self, *options, host="127.0.0.1", run=()):
+        """run: a command that runs the server's command."""
+        self.host = host
+        self.run = run
         self.dir = tempfile.mkdtemp(prefix="idem-test-redis-")
         self.socket = os.path.join(self.dir, "socket")
         with socket.create_server(("127.0.0.1", 0)) as found:
@@ -29,8 +33,8 @@ class Redis:
     def start(self):
         # it ends when we do, also when we are killed
         self.process = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", "redis-server", "--dir", self.dir, "--port", str(self.port),
-             "--bind", "127.0.0.1", "--unixsocket", self.socket, "--save", "", *self.options],
+            [*self.run, "setpriv", "--pdeathsig", "KILL", "redis-server", "--dir", self.dir, "--port", str(self.port),
+             "--bind", self.host, "--unixsocket", self.socket, "--save", "", *self.options],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_until(lambda: self.cli("PING", check=False) == "PONG", what="Redis to answer")
         return self
@@ -39,6 +43,10 @@ class Redis:
         """One command of redis-cli; its answer as text."""
         return subprocess.run(["redis-cli", "-s", self.socket, *words], capture_output=True, text=True,
                               check=check, timeout=30).stdout.rstrip("\n")
+
+    def info(self, name):
+        """One line of INFO."""
+        return re.search(rf"^{name}:(.*?)\r?$", self.cli("INFO"), re.M).group(1)
 
     def kill(self):
         self.process.kill()
@@ -49,6 +57,27 @@ class Redis:
 
     def thaw(self):
         self.process.send_signal(signal.SIGCONT)
+
+    def refuse_connections(self):
+        """Breaks all, and takes no new ones: ours is the only one that is allowed."""
+        self.only = client.Redis(unix_socket_path=self.socket, single_connection_client=True)
+        self.only.config_set("maxclients", 1)
+        for kind in ("normal", "pubsub"):
+            self.only.execute_command("CLIENT", "KILL", "TYPE", kind)
+
+    def take_connections(self):
+        self.only.config_set("maxclients", 1000)
+        self.only.connection_pool.disconnect()
+
+    def fill(self):
+        """As if its memory were full."""
+        self.cli("CONFIG", "SET", "maxmemory", "1mb")
+
+    def make_room(self):
+        self.cli("CONFIG", "SET", "maxmemory", "0")
+
+    def connections(self):
+        return int(self.info("connected_clients"))
 
     def stop(self):
         if self.process is not None:

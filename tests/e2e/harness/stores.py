@@ -1,7 +1,6 @@
 """The store that the stories are told over. IDEM_STORE names it: memory, if nothing is said."""
 import hashlib
 import os
-import re
 
 from .redis import Redis, redis
 
@@ -38,10 +37,20 @@ def store_line(name="keys", size="8m", exact=False, directory=DIR, sync=""):
     return f"idempotency_store {name} lmdb:{store_directory(directory, name)}?{options};"
 
 
+def own_server(*options, keeps=True, **more):
+    """A server that one story alone has, and may do with what it likes; it forgets nothing unless keeps is false."""
+    return Redis(*(["--appendonly", "yes", "--appendfsync", "always"] if keeps else []), *options, **more)
+
+
+def line_to(server, name="keys", port=None, timeout="500ms"):
+    """The directive that declares a store on that server; port: of what is in between."""
+    return f"idempotency_store {name} redis://{server.host}:{port or server.port} timeout={timeout};"
+
+
 def small_server(size):
     """A server of its own for each, because it is to be filled."""
     server = Redis("--maxmemory-policy", "noeviction")
-    own = int(re.search(r"used_memory:(\d+)", server.cli("INFO", "memory")).group(1))
+    own = int(server.info("used_memory"))
     server.cli("CONFIG", "SET", "maxmemory", str(own + megabytes(size)))
     return server
 
