@@ -1,6 +1,9 @@
 /* The Redis server is gone, stopped, full, or refuses: each request gets its error in time, those who run the
  * server are told, and all goes on within a second of its return. */
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <hiredis/hiredis.h>
 
@@ -549,6 +552,104 @@ a_right_that_is_missing_is_named(void **state)
 	scene_free(&scene);
 }
 
+static void
+who_may_not_listen_works_and_is_told(void **state)
+{
+	struct redis_scene scene;
+	struct idem_watch watch = {.changed = wake};
+	struct idem_store *store;
+	struct request request;
+
+	(void)state;
+	scene_make(&scene, NULL);
+	scene.world.timeout_ms = TIMEOUT_MS;
+	(void)redis_server_say(&scene.world.server, "ACL SETUSER bob on >sesame ~idem:* resetchannels +@all");
+	scene_open(&scene, "?user=bob&password=sesame");
+	store = scene.actor.store;
+	request = scene_key(&scene);
+	watch.id = request.id;
+	assert_ok(store->ops->watch(store, &watch));
+	(void)win(&scene, &request);
+	scene_await_report(&scene, "duplicates that wait ask once a second and are not woken: NOPERM");
+	assert_reported(&scene, "grant the user &idem:* +subscribe");
+	assert_int_equal(scene_claim(&scene), IDEM_EXECUTE);
+	store->ops->unwatch(store, &watch);
+	scene_free(&scene);
+}
+
+/* ---- not a Redis server ---- */
+
+/* Says the same to everybody, at once. */
+struct stranger {
+	struct idem_fd listener;
+	const char *words;
+	int last; /* connection */
+};
+
+static void
+be_strange(struct idem_fd *watch, unsigned readiness)
+{
+	struct stranger *stranger =
+		(struct stranger *)(void *)((char *)watch - offsetof(struct stranger, listener));
+
+	(void)readiness;
+	if (stranger->last >= 0)
+		(void)close(stranger->last);
+	stranger->last = accept(watch->fd, NULL, NULL);
+	assert_true(stranger->last >= 0);
+	assert_true(send(stranger->last, stranger->words, strlen(stranger->words), MSG_NOSIGNAL) > 0);
+}
+
+static void
+of_a_stranger_it_is_said(const char *words, const char *sentence)
+{
+	struct stranger stranger = {.words = words, .last = -1};
+	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t len = sizeof address;
+	struct redis_scene scene;
+	struct idem_loop *loop;
+	char uri[64];
+
+	scene_make(&scene, NULL);
+	loop = scene.actor.loop;
+	stranger.listener.ready = be_strange;
+	stranger.listener.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(stranger.listener.fd, (struct sockaddr *)&address, len), 0);
+	assert_int_equal(listen(stranger.listener.fd, 8), 0);
+	assert_int_equal(getsockname(stranger.listener.fd, (struct sockaddr *)&address, &len), 0);
+	assert_ok(loop->ops->fd_watch(loop, &stranger.listener, IDEM_READABLE));
+	scene.world.timeout_ms = TIMEOUT_MS;
+	(void)snprintf(uri, sizeof uri, "redis://127.0.0.1:%u?connections=1", ntohs(address.sin_port));
+	scene_open_uri(&scene, uri);
+	assert_int_equal(claim_in_time(&scene, 2 * TIMEOUT_MS), IDEM_E_UNAVAILABLE);
+	assert_reported(&scene, sentence);
+	assert_ok(loop->ops->fd_watch(loop, &stranger.listener, 0));
+	(void)close(stranger.listener.fd);
+	if (stranger.last >= 0)
+		(void)close(stranger.last);
+	scene_free(&scene);
+}
+
+static void
+a_server_that_is_none_is_told_from_one(void **state)
+{
+	(void)state;
+	of_a_stranger_it_is_said("HTTP/1.1 400 Bad Request\r\n\r\n",
+	                         "no Redis server: its reply makes no sense");
+	of_a_stranger_it_is_said("220 mail.example ESMTP\r\n", "no Redis server: its reply makes no sense");
+	of_a_stranger_it_is_said("+OK\r\n", "it does not answer INFO as Redis does");
+	of_a_stranger_it_is_said("*-1\r\n", "it does not answer INFO as Redis does");
+	of_a_stranger_it_is_said("$-1\r\n", "it does not answer INFO as Redis does");
+	of_a_stranger_it_is_said("$0\r\n\r\n", "it is no Redis of version 7.0 or newer");
+	of_a_stranger_it_is_said("$21\r\nredis_version:6.2.14\n\r\n",
+	                         "it is no Redis of version 7.0 or newer");
+	of_a_stranger_it_is_said("$999999999999\r\n", "");
+	of_a_stranger_it_is_said("-ERR unknown command\r\n", "ERR unknown command");
+	of_a_stranger_it_is_said("$", "no answer in time");
+	/* One that answers more than it was asked. */
+	of_a_stranger_it_is_said("$20\r\nredis_version:7.2.0\n\r\n+OK\r\n", "a reply that nobody asked for");
+}
+
 int
 main(void)
 {
@@ -572,6 +673,8 @@ main(void)
 		cmocka_unit_test(a_database_that_is_not_there_is_named),
 		cmocka_unit_test(whom_the_server_does_not_let_in_is_told_why_and_no_password),
 		cmocka_unit_test(a_right_that_is_missing_is_named),
+		cmocka_unit_test(who_may_not_listen_works_and_is_told),
+		cmocka_unit_test(a_server_that_is_none_is_told_from_one),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -160,8 +160,11 @@ pushed(struct link *link, const redisReply *reply)
 	struct idem_id id;
 
 	if (reply->type == REDIS_REPLY_ERROR) {
-		idem_redis_report(link->hub, TROUBLE_HINTS,
-		                  "duplicates that wait ask once a second and are not woken: %s", reply->str);
+		idem_redis_report(
+			link->hub, TROUBLE_HINTS,
+			"duplicates that wait ask once a second and are not woken: %s: grant the user &%s* "
+			"+subscribe +unsubscribe +ping",
+			reply->str, link->hub->uri.prefix);
 		return;
 	}
 	if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 3 ||
