@@ -33,11 +33,14 @@ class Redis:
     def start(self):
         # it ends when we do, also when we are killed
         self.process = subprocess.Popen(
-            [*self.run, "setpriv", "--pdeathsig", "KILL", "redis-server", "--dir", self.dir, "--port", str(self.port),
-             "--bind", self.host, "--unixsocket", self.socket, "--save", "", *self.options],
+            [*self.run, "setpriv", "--pdeathsig", "KILL", "redis-server", *self.arguments()],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_until(lambda: self.cli("PING", check=False) == "PONG", what="Redis to answer")
         return self
+
+    def arguments(self):
+        return ["--dir", self.dir, "--port", str(self.port), "--bind", self.host, "--unixsocket", self.socket,
+                "--save", "", *self.options]
 
     def cli(self, *words, check=True):
         """One command of redis-cli; its answer as text."""
@@ -96,6 +99,60 @@ class Redis:
         cells = zip((name.decode() for name in names), answers[::2], answers[1::2])
         # what has ended since it was listed is none
         return [cell for cell in cells if cell[1] is not None]
+
+
+class Sentinel(Redis):
+    """Watches a master, together with others."""
+
+    def __init__(self, master, quorum):
+        self.watched = (f"sentinel monitor main {master.host} {master.port} {quorum}\n"
+                        "sentinel down-after-milliseconds main 500\n"
+                        "sentinel failover-timeout main 3000\n")
+        super().__init__()
+
+    def arguments(self):
+        path = os.path.join(self.dir, "sentinel.conf")
+        if not os.path.exists(path):  # it writes there what it learns
+            with open(path, "w", encoding="ascii") as conf:
+                conf.write(self.watched)
+        return [path, "--sentinel", *super().arguments()]
+
+
+class Watched:
+    """A master and its replicas, of which Sentinels make another one the master when it is gone."""
+
+    def __init__(self, replicas=2, sentinels=3):
+        master = Redis(*QUICK)
+        self.servers = [master, *(Redis(*QUICK, "--replicaof", master.host, str(master.port)) for _ in range(replicas))]
+        wait_until(lambda: linked(master) == replicas, what="the replicas to be there")
+        self.sentinels = [Sentinel(master, sentinels // 2 + 1) for _ in range(sentinels)]
+        for sentinel in self.sentinels:
+            wait_until(lambda: re.search(rf"slaves={replicas},sentinels={sentinels}", sentinel.cli("INFO", "sentinel")),
+                       what="the Sentinels to know each other")
+
+    def line(self, name="keys", options="", timeout="1s"):
+        addresses = ",".join(f"{sentinel.host}:{sentinel.port}" for sentinel in self.sentinels)
+        return f"idempotency_store {name} redis+sentinel://{addresses}/main{options} timeout={timeout};"
+
+    def master(self):
+        """The one that the Sentinels name, or nothing while they do not agree."""
+        named = {s.cli("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "main").split("\n")[-1] for s in self.sentinels if s.process}
+        return next((server for server in self.servers if named == {str(server.port)}), None)
+
+    def replicas(self):
+        return [server for server in self.servers if server.process and server is not self.master()]
+
+    def stop(self):
+        for server in self.sentinels + self.servers:
+            server.stop()
+
+
+# A full copy is made at once, not after five seconds, and an empty one needs no disk.
+QUICK = ("--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1")
+
+
+def linked(master):
+    return len(re.findall(r"slave\d+:.*state=online", master.cli("INFO", "replication")))
 
 
 @functools.cache
