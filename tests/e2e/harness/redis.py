@@ -14,21 +14,26 @@ import redis as client
 from .wait import wait_until
 
 
+def found_port():
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return found.getsockname()[1]
+
+
 class Redis:
     """Answers on a Unix socket and on a TCP port; keeps nothing on the disk unless it is told to."""
 
-    def __init__(self, *options, host="127.0.0.1", run=()):
+    def __init__(self, *options, host="127.0.0.1", run=(), start=True):
         """run: a command that runs the server's command."""
         self.host = host
         self.run = run
         self.dir = tempfile.mkdtemp(prefix="idem-test-redis-")
         self.socket = os.path.join(self.dir, "socket")
-        with socket.create_server(("127.0.0.1", 0)) as found:
-            self.port = found.getsockname()[1]
+        self.port = found_port()
         self.options = options
         self.process = None
         atexit.register(self.stop)
-        self.start()
+        if start:
+            self.start()
 
     def start(self):
         # it ends when we do, also when we are killed
@@ -104,17 +109,25 @@ class Redis:
 class Sentinel(Redis):
     """Watches a master, together with others."""
 
-    def __init__(self, master, quorum):
-        self.watched = (f"sentinel monitor main {master.host} {master.port} {quorum}\n"
-                        "sentinel down-after-milliseconds main 500\n"
-                        "sentinel failover-timeout main 3000\n")
-        super().__init__()
+    def __init__(self, master, number, quorum):
+        self.id = f"{number:040x}"
+        self.watched = [f"sentinel myid {self.id}",
+                        f"sentinel monitor main {master.host} {master.port} {quorum}",
+                        "sentinel down-after-milliseconds main 500",
+                        "sentinel failover-timeout main 3000"]
+        super().__init__(start=False)
+
+    def knows(self, replicas, others):
+        """What it would find out by itself in some seconds."""
+        self.watched += [f"sentinel known-replica main {replica.host} {replica.port}" for replica in replicas]
+        self.watched += [f"sentinel known-sentinel main {other.host} {other.port} {other.id}"
+                         for other in others if other is not self]
 
     def arguments(self):
         path = os.path.join(self.dir, "sentinel.conf")
         if not os.path.exists(path):  # it writes there what it learns
             with open(path, "w", encoding="ascii") as conf:
-                conf.write(self.watched)
+                conf.write("\n".join(self.watched) + "\n")
         return [path, "--sentinel", *super().arguments()]
 
 
@@ -125,7 +138,10 @@ class Watched:
         master = Redis(*QUICK)
         self.servers = [master, *(Redis(*QUICK, "--replicaof", master.host, str(master.port)) for _ in range(replicas))]
         wait_until(lambda: linked(master) == replicas, what="the replicas to be there")
-        self.sentinels = [Sentinel(master, sentinels // 2 + 1) for _ in range(sentinels)]
+        self.sentinels = [Sentinel(master, 1 + n, sentinels // 2 + 1) for n in range(sentinels)]
+        for sentinel in self.sentinels:
+            sentinel.knows(self.servers[1:], self.sentinels)
+            sentinel.start()
         for sentinel in self.sentinels:
             wait_until(lambda: re.search(rf"slaves={replicas},sentinels={sentinels}", sentinel.cli("INFO", "sentinel")),
                        what="the Sentinels to know each other")
@@ -144,6 +160,42 @@ class Watched:
 
     def stop(self):
         for server in self.sentinels + self.servers:
+            server.stop()
+
+
+class Cluster:
+    """Three masters, each with a replica."""
+
+    def __init__(self):
+        self.servers = [Redis(*QUICK, "--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
+                              "--cluster-port", str(found_port())) for _ in range(6)]
+        self.manage("create", *(self.address(server) for server in self.servers), "--cluster-replicas", "1")
+        wait_until(lambda: all("cluster_state:ok" in s.cli("CLUSTER", "INFO") for s in self.servers), what="the cluster")
+        wait_until(lambda: all(linked(master) == 1 for master in self.masters()), what="the replicas to be there")
+
+    @staticmethod
+    def address(server):
+        return f"{server.host}:{server.port}"
+
+    @staticmethod
+    def manage(*words):
+        run = subprocess.run(["redis-cli", "--cluster", *words, "--cluster-yes"], capture_output=True, text=True, timeout=60,
+                             check=False)
+        assert run.returncode == 0, run.stdout[-2000:]
+
+    def line(self, name="keys", options="", timeout="1s", seeds=1):
+        addresses = ",".join(self.address(server) for server in self.servers[:seeds])
+        return f"idempotency_store {name} redis+cluster://{addresses}{options} timeout={timeout};"
+
+    def masters(self):
+        return [server for server in self.servers if server.process.poll() is None and server.cli("ROLE").startswith("master")]
+
+    def holder(self, key):
+        """The master that has it."""
+        return next(master for master in self.masters() if master.cli("EXISTS", key) == "1")
+
+    def stop(self):
+        for server in self.servers:
             server.stop()
 
 
