@@ -1,5 +1,6 @@
 """Clients that never rest: they ask for new keys and again for old ones, and remember what they were answered."""
 import collections
+import contextlib
 import itertools
 import json
 import random
@@ -7,6 +8,7 @@ import threading
 
 from .client import Http1
 from .gateway import settle
+from .wait import wait_until
 
 PER_CONNECTION = 50
 
@@ -91,3 +93,28 @@ class PatientLoad(Load):
             self.refused += 1
         else:
             super()._check(n, known, response)
+
+    def go_on(self, count=100):
+        """Returns when so many more keys were answered for."""
+        before = len(self.answers)
+        wait_until(lambda: len(self.answers) > before + count, 30, "answers")
+
+    def end(self, tally):
+        """No client saw anything wrong, what was answered is answered so again, and nothing was executed twice."""
+        self.stop()
+        assert not self.wrong, self.wrong[:5]
+        with contextlib.ExitStack() as stack:
+            clients = [stack.enter_context(Http1(gateway.port)) for gateway in self.gateways]
+            for n, answer in self.answers.items():
+                again = wait_until(lambda: kept(clients[n % len(clients)], n), 10, f"the answer of {n}")
+                assert again.replayed and again.same_as(answer), n
+        with tally.lock:
+            executed = collections.Counter(r.header("Idempotency-Key")[0] for r in tally.requests if r.path == "/pay")
+        assert set(executed.values()) == {1}, [key for key, count in executed.items() if count > 1]
+
+
+def kept(client, n):
+    """The answer to a key that was answered before, or nothing while it cannot be had."""
+    client.send(target_of(n), key_of(n))
+    response = client.read()
+    return response.status == 200 and response
