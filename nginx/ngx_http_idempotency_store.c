@@ -14,8 +14,9 @@
 #define NGX_HTTP_IDEMPOTENCY_STORE_RETRY    500
 
 #define NGX_HTTP_IDEMPOTENCY_STORE_SCHEMES                                    \
-    "\"lmdb:\", \"memory:\", \"redis://\", \"rediss://\", "                    \
-    "\"redis+sentinel://\", \"redis+cluster://\" or \"unix:\""
+    "\"lmdb:\", \"memory:\", \"postgres://\", \"redis://\", "                  \
+    "\"rediss://\", \"redis+sentinel://\", \"redis+cluster://\" or "           \
+    "\"unix:\""
 
 
 static char *ngx_http_idempotency_store_name(ngx_conf_t *cf,
@@ -39,17 +40,9 @@ static const ngx_http_idempotency_store_kind_t
 {
     &ngx_http_idempotency_lmdb_store,
     &ngx_http_idempotency_memory_store,
+    &ngx_http_idempotency_postgres_store,
     &ngx_http_idempotency_redis_store,
     NULL
-};
-
-
-/* What other builds may have. */
-
-static ngx_str_t  ngx_http_idempotency_other_kinds[] = {
-    ngx_string("postgres:"),
-    ngx_string("postgresql:"),
-    ngx_null_string
 };
 
 
@@ -172,17 +165,6 @@ ngx_http_idempotency_store_kind(ngx_conf_t *cf,
             store->kind = *kind;
             return NGX_CONF_OK;
         }
-    }
-
-    if (ngx_http_idempotency_store_scheme(ngx_http_idempotency_other_kinds,
-                                          uri, &scheme)
-        == NGX_OK)
-    {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "this build lacks the store of \"%V\" in "
-                           "\"idempotency_store\" directive, it has %s",
-                           &scheme, NGX_HTTP_IDEMPOTENCY_STORE_SCHEMES);
-        return NGX_CONF_ERROR;
     }
 
     /* not the whole: there may be a password in it */

@@ -82,6 +82,8 @@ extern const ngx_http_idempotency_store_kind_t
 extern const ngx_http_idempotency_store_kind_t
     ngx_http_idempotency_memory_store;
 extern const ngx_http_idempotency_store_kind_t
+    ngx_http_idempotency_postgres_store;
+extern const ngx_http_idempotency_store_kind_t
     ngx_http_idempotency_redis_store;
 
 

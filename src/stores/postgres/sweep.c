@@ -7,7 +7,7 @@
 /* Between two of them, while more is there than one takes. */
 #define NEXT_MS 50
 #define SOON_MS 1000
-#define LATER_MS 10000
+#define LATER_MS 5000
 
 static void
 start_timer(struct sweep *sweep, uint64_t after_ms)

@@ -80,11 +80,23 @@ own_option(const char *text)
 	return NULL;
 }
 
+static int
+take_option(struct parse *parse, const struct option *option, const char *text, size_t len, bool *taken)
+{
+	size_t name = strlen(option->name);
+
+	if (*taken)
+		return wrong(parse, "an option twice", "give connections and schema once");
+	*taken = true;
+	return option->take(parse, text + name, len - name);
+}
+
 /* Takes out what is ours; the rest moves together. */
 static int
 take_options(struct parse *parse, char *query)
 {
 	char *from = query, *to = query;
+	bool taken[sizeof options / sizeof *options] = {false};
 	int rc = IDEM_OK;
 
 	while (*from != '\0' && rc == IDEM_OK) {
@@ -92,9 +104,7 @@ take_options(struct parse *parse, char *query)
 		const struct option *option = own_option(from);
 
 		if (option != NULL) {
-			size_t name = strlen(option->name);
-
-			rc = option->take(parse, from + name, len - name);
+			rc = take_option(parse, option, from, len, &taken[option - options]);
 		} else {
 			memmove(to, from, whole);
 			to += whole;

@@ -2,16 +2,17 @@
 import hashlib
 import os
 
+from .postgres import postgres
 from .redis import Redis, redis
 
-NAMES = ("memory", "lmdb", "redis")
+NAMES = ("memory", "lmdb", "redis", "postgres")
 STORE = os.environ.get("IDEM_STORE") or "memory"
 
 # Records outlive nginx.
 DURABLE = STORE != "memory"
 # They are in files of ours; they are on a server.
 ON_DISK = STORE == "lmdb"
-ON_SERVER = STORE == "redis"
+ON_SERVER = STORE in ("redis", "postgres")
 
 # Stand for the gateway's own directory, until Gateway.write() puts it in: new for each test, the same after a restart.
 # A server has no directories, and takes what tells them apart.
@@ -33,6 +34,8 @@ def store_line(name="keys", size="8m", exact=False, directory=DIR, sync=""):
     if STORE == "redis":
         server = small_server(size) if exact else redis()
         return f"idempotency_store {name} unix:{server.socket}?prefix={prefix(directory, name)};"
+    if STORE == "postgres":
+        return f"idempotency_store {name} {postgres().uri(schema(directory, name, size if exact else None))};"
     options = f"size={size if exact else roomy(size)}" + (f"&sync={sync}" if sync else "")
     return f"idempotency_store {name} lmdb:{store_directory(directory, name)}?{options};"
 
@@ -66,8 +69,12 @@ def roomy(size):
 
 
 def placed(text, directory):
-    """Puts a gateway's directory in."""
-    return text.replace(DIR, directory).replace(MARK, mark(directory))
+    """Puts a gateway's directory in, and makes what it needs on a server."""
+    text = text.replace(DIR, directory).replace(MARK, mark(directory))
+    if STORE == "postgres":
+        for found, size in re.findall(r"schema=(idem_[a-z0-9_]*?(?:_full(\d+))?)(?![a-z0-9_])", text):
+            postgres().need(found, int(size) << 20 if size else None)
+    return text
 
 
 def mark(directory):
@@ -76,6 +83,12 @@ def mark(directory):
 
 def prefix(directory, name="keys"):
     return f"idem:{mark(directory)}:{name}:"
+
+
+def schema(directory, name="keys", full=None):
+    """That of a store; full: the size with which it is."""
+    return (f"idem_{mark(directory)}_" + re.sub("[^a-z0-9_]", "_", name.lower())
+            + (f"_full{megabytes(full) >> 20}" if full else ""))
 
 
 def store_directory(directory, name="keys"):

@@ -5,8 +5,9 @@ import socket
 import subprocess
 
 from .gateway import BUILD
+from .postgres import postgres
 from .redis import redis
-from .stores import ON_DISK, ON_SERVER, is_store, prefix, store_directory
+from .stores import ON_DISK, ON_SERVER, STORE, is_store, prefix, schema, store_directory
 from .wait import wait_until
 
 
@@ -53,6 +54,8 @@ def store_path(gateway, name="keys"):
 
 def store_bytes(gateway):
     """All that somebody reads who has got hold of the store."""
+    if STORE == "postgres":
+        return b"".join(cell for cell, _ in postgres().cells(schema(gateway.dir)))
     if ON_SERVER:
         return b"".join(name.encode() + cell for name, cell, _ in redis().cells(prefix(gateway.dir)))
     path = store_path(gateway)
@@ -66,6 +69,10 @@ def store_bytes(gateway):
 
 def verify(gateway):
     """Runs the checker over the store; returns the number of cells."""
+    if STORE == "postgres":
+        cells = postgres().cells(schema(gateway.dir))
+        assert all(fine for _, fine in cells)
+        return len(cells)
     if ON_SERVER:
         return redis_cells(prefix(gateway.dir))
     if ON_DISK:
