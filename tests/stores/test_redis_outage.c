@@ -644,6 +644,7 @@ a_server_that_is_none_is_told_from_one(void **state)
 	of_a_stranger_it_is_said("$21\r\nredis_version:6.2.14\n\r\n",
 	                         "it is no Redis of version 7.0 or newer");
 	of_a_stranger_it_is_said("$999999999999\r\n", "");
+	of_a_stranger_it_is_said("*2147483647\r\n", "out of memory");
 	of_a_stranger_it_is_said("-ERR unknown command\r\n", "ERR unknown command");
 	of_a_stranger_it_is_said("$", "no answer in time");
 	/* One that answers more than it was asked. */

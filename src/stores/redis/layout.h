@@ -205,6 +205,10 @@ struct link {
 	unsigned readiness;
 	struct stream stream;
 	redisReader *reader;
+#if HIREDIS_MAJOR == 0
+	redisReplyObjectFunctions functions; /* hiredis' own, but for long lists */
+	void *(*create_array)(const redisReadTask *task, int count);
+#endif
 	struct resolution *resolution; /* under way */
 	struct addrinfo *found, *next; /* and what it brought; the next one to try */
 	char *out;

@@ -55,6 +55,41 @@ want(struct link *link, unsigned readiness)
 	return true;
 }
 
+/* ---- what reads ---- */
+
+/* No list of a Redis server's is longer, and of what is none hiredis would make one of any length. */
+#define ELEMENTS_MAX 100000
+
+#if HIREDIS_MAJOR == 0
+static void *
+create_short_array(const redisReadTask *task, int count)
+{
+	const struct link *link = task->privdata;
+
+	return count <= ELEMENTS_MAX ? link->create_array(task, count) : NULL;
+}
+#endif
+
+static redisReader *
+make_reader(struct link *link)
+{
+	redisReader *reader = redisReaderCreate();
+
+	if (reader == NULL)
+		return NULL;
+#if HIREDIS_MAJOR == 0
+	link->functions = *reader->fn;
+	link->create_array = link->functions.createArray;
+	link->functions.createArray = create_short_array;
+	reader->fn = &link->functions;
+	reader->privdata = link;
+#else
+	(void)link;
+	reader->maxelements = ELEMENTS_MAX;
+#endif
+	return reader;
+}
+
 /* ---- the end of a connection ---- */
 
 static void
@@ -456,7 +491,7 @@ static void
 begin_greeting(struct link *link)
 {
 	link->state = LINK_GREETING;
-	link->reader = redisReaderCreate();
+	link->reader = make_reader(link);
 	start_timer(link, link->hub->timeout_ms);
 	if (link->reader == NULL || greet(link) != IDEM_OK)
 		fail_because(link, "out of memory");
