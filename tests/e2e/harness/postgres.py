@@ -19,7 +19,7 @@ PROGRAMS = (sorted(glob.glob("/usr/lib/postgresql/*/bin/")) or [""])[-1]
 
 # Refuses new rows as a full disk does, when those that are there have so many bytes.
 FULL = """
-CREATE FUNCTION {schema}.full() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION {schema}.full() RETURNS trigger LANGUAGE plpgsql SET jit = off AS $$
 BEGIN
     IF (SELECT coalesce(sum(length(payload) + 300), 0) > {size} FROM {schema}.cells) THEN
         RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = '53100';
