@@ -24,7 +24,7 @@ number(const struct postgres_scene *scene, const char *expression)
 static void
 execute(struct postgres_scene *scene, uint64_t ttl_ms)
 {
-	struct request request = actor_request(scene->next_key++, 100, ttl_ms);
+	struct request request = actor_request(scene->next_key++, 2000, ttl_ms);
 	struct claim claim;
 
 	assert_int_equal(actor_claim(&scene->actor, &request, &claim), IDEM_EXECUTE);
@@ -93,6 +93,36 @@ a_cell_that_lives_longer_than_it_was_to_is_not_swept(void **state)
 	                 0); /* it looks again when its time is over */
 	assert_int_equal(actor_complete(&scene.actor, &request, &claim, bytes_of("the answer")),
 	                 IDEM_RECORDED);
+	scene_free(&scene);
+}
+
+static void
+never(struct idem_watch *watch)
+{
+	(void)watch;
+}
+
+/* Its row is there still, with the mark of those who waited for it. */
+static void
+a_cell_whose_time_is_over_is_claimed_anew_though_somebody_waited_for_it(void **state)
+{
+	struct idem_watch watch = {.changed = never};
+	struct postgres_scene scene;
+	struct request request;
+
+	(void)state;
+	scene_make(&scene, NULL);
+	scene_open(&scene, "");
+	request = actor_request(1, 300, 1);
+	assert_int_equal(actor_claim(&scene.actor, &request, NULL), IDEM_EXECUTE);
+	watch.id = request.id;
+	assert_ok(scene.actor.store->ops->watch(scene.actor.store, &watch));
+	assert_int_equal(actor_claim(&scene.actor, &request, NULL), IDEM_IN_PROGRESS);
+	assert_int_equal(number(&scene, "SELECT count(*) FROM idem.cells WHERE waited"), 1);
+	postgres_world_advance(&scene.world, 350);
+	assert_int_equal(actor_claim(&scene.actor, &request, NULL), IDEM_EXECUTE);
+	assert_int_equal(number(&scene, "SELECT count(*) FROM idem.cells WHERE NOT waited"), 1);
+	scene.actor.store->ops->unwatch(scene.actor.store, &watch);
 	scene_free(&scene);
 }
 
@@ -256,6 +286,7 @@ main(void)
 		cmocka_unit_test(changes_stay_on_their_page),
 		cmocka_unit_test(what_is_over_leaves_and_the_table_does_not_grow),
 		cmocka_unit_test(a_cell_that_lives_longer_than_it_was_to_is_not_swept),
+		cmocka_unit_test(a_cell_whose_time_is_over_is_claimed_anew_though_somebody_waited_for_it),
 		cmocka_unit_test(requests_that_race_are_executed_once_in_every_isolation),
 		cmocka_unit_test(the_time_zone_of_a_session_changes_nothing),
 		cmocka_unit_test(many_requests_at_once_share_commits),

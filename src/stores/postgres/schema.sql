@@ -158,7 +158,7 @@ BEGIN
 					expires = answer.at + op.retain_ms * interval '1 millisecond',
 					-- A renewal ends nothing: who waits goes on waiting.
 					waited = c.waited AND op.state = 'locked'
-						AND substr(op.tag, 1, 12) = substr(op.expect, 1, 12),
+						AND substr(op.tag, 1, 12) IS NOT DISTINCT FROM substr(op.expect, 1, 12),
 					payload = op.payload
 				WHERE c.scope = op.scope AND c.key = op.key
 					AND c.tag = there.tag AND c.waited = there.waited;
