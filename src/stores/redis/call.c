@@ -162,6 +162,11 @@ report_server(struct call *call, enum trouble kind, const char *error)
 			"%s: new keys are refused: the server is at its maxmemory: raise it, or keep keys "
 			"for a shorter time",
 			address);
+	else if (kind == TROUBLE_RIGHTS)
+		idem_redis_report(
+			&call->store->hub, kind,
+			"%s: %s: grant the user +eval +evalsha +time +getrange +pttl +set +del ~%s*", address,
+			error, call->store->hub.uri.prefix);
 	else
 		idem_redis_report(&call->store->hub, kind, "%s: %s", address, error);
 }
@@ -170,6 +175,14 @@ static bool
 begins(const char *text, const char *with)
 {
 	return strncmp(text, with, strlen(with)) == 0;
+}
+
+/* Of the script, or of what it does, which servers of different versions say in different words. */
+static bool
+is_of_rights(const char *error)
+{
+	return begins(error, "NOPERM") || strstr(error, "user executing the script can't") != NULL ||
+	       strstr(error, "ACL failure in script") != NULL;
 }
 
 /* An error means that nothing was written: the script has but one write, and looks at nothing after it. */
@@ -190,7 +203,7 @@ refused(struct call *call, struct link *link, const char *error)
 		              "a prefix of its own");
 		finish(call, IDEM_E_CORRUPT);
 	} else {
-		report_server(call, begins(error, "NOPERM") ? TROUBLE_RIGHTS : TROUBLE_SERVER, error);
+		report_server(call, is_of_rights(error) ? TROUBLE_RIGHTS : TROUBLE_SERVER, error);
 		finish(call, IDEM_E_UNAVAILABLE);
 		if (begins(error, "READONLY"))
 			idem_redis_link_break(link, "it is a replica now");
@@ -243,11 +256,24 @@ must_last(const struct idem_io *io)
 	       (io->seen.state == IDEM_LOCKED && idem_tag_same_owner(&io->seen.tag, &io->write.tag));
 }
 
+/* It is written all the same: those who wait find out by themselves. */
 static void
-applied(struct call *call)
+report_untold(struct call *call, const char *error)
+{
+	char address[HOST_MAX + 16];
+
+	idem_redis_address_text(&call->node->links[0].address, address, sizeof address);
+	idem_redis_report(&call->store->hub, TROUBLE_HINTS,
+	                  "%s: duplicates that wait ask once a second and are not woken: %s", address, error);
+}
+
+static void
+applied(struct call *call, const redisReply *reply)
 {
 	call->io->applied = true;
 	idem_redis_recovered(&call->store->hub, TROUBLE_FULL, "new keys are taken again");
+	if (reply->elements > 2 && is_text(reply->element[2]))
+		report_untold(call, reply->element[2]->str);
 	settle(call, CALL_HELD);
 }
 
@@ -292,7 +318,7 @@ step_done(struct call *call, struct link *link, const redisReply *reply)
 {
 	switch (reply->element[1]->integer) {
 	case STEP_APPLIED:
-		applied(call);
+		applied(call, reply);
 		break;
 	case STEP_REFUSED:
 		conflict(call, reply);
