@@ -5,7 +5,9 @@
  *
  *  - It promises what Redis promises.  A server that keeps nothing on a disk forgets every key when
  *    it restarts, and a replica that is promoted lacks what it had not received; then a retry is
- *    executed again.  wait_replicas narrows the second; nothing here closes it.
+ *    executed again.  wait_replicas narrows the second; nothing here closes it.  Let it name all replicas:
+ *    a master that was replaced while it lives takes writes until it learns of it (some 10 s with
+ *    Sentinels), and a replica that still follows it acknowledges what the new master never hears of.
  *  - A maxmemory-policy other than noeviction lets Redis drop keys that are promised.  It is reported
  *    when a connection is made; it cannot be prevented from here.
  *  - Leases and retention run on the clocks of the servers, which a failover changes.

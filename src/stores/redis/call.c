@@ -170,6 +170,14 @@ begins(const char *text, const char *with)
 	"+eval +evalsha +exists +getrange +set +del +pttl +time +publish "                                   \
 	"+subscribe +unsubscribe +ping +wait +info +select +asking +cluster"
 
+/* Of the script, or of what it does, which servers of different versions say in different words. */
+static bool
+is_of_rights(const char *error)
+{
+	return begins(error, "NOPERM") || strstr(error, "user executing the script can't") != NULL ||
+	       strstr(error, "ACL failure in script") != NULL;
+}
+
 static void
 report_server(struct call *call, enum trouble kind, const char *error)
 {
@@ -182,7 +190,7 @@ report_server(struct call *call, enum trouble kind, const char *error)
 			"%s: new keys are refused: the server is at its maxmemory: raise it, or keep keys "
 			"for a shorter time",
 			address);
-	else if (begins(error, "NOPERM"))
+	else if (is_of_rights(error))
 		idem_redis_report(&call->store->hub, kind, "%s: %s: grant the user ~%s* &%s* " RIGHTS,
 		                  address, error, call->store->hub.uri.prefix, call->store->hub.uri.prefix);
 	else
@@ -270,12 +278,25 @@ must_last(const struct idem_io *io)
 	       (io->seen.state == IDEM_LOCKED && idem_tag_same_owner(&io->seen.tag, &io->write.tag));
 }
 
+/* It is written all the same: those who wait find out by themselves. */
 static void
-applied(struct call *call)
+report_untold(struct call *call, const char *error)
+{
+	char address[HOST_MAX + 16];
+
+	idem_redis_address_text(&call->node->links[0].address, address, sizeof address);
+	idem_redis_report(&call->store->hub, TROUBLE_HINTS,
+	                  "%s: duplicates that wait ask once a second and are not woken: %s", address, error);
+}
+
+static void
+applied(struct call *call, const redisReply *reply)
 {
 	call->io->applied = true;
 	idem_redis_recovered(&call->store->hub, TROUBLE_FULL, "new keys are taken again");
 	idem_redis_recovered(&call->store->hub, TROUBLE_REFUSED, "commands are carried out again");
+	if (reply->elements > 2 && is_text(reply->element[2]))
+		report_untold(call, reply->element[2]->str);
 	settle(call, CALL_HELD);
 }
 
@@ -334,7 +355,7 @@ step_done(struct call *call, struct link *link, const redisReply *reply)
 
 	switch (reply->element[1]->integer) {
 	case STEP_APPLIED:
-		applied(call);
+		applied(call, reply);
 		break;
 	case STEP_REFUSED:
 		conflict(call, reply);

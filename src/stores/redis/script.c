@@ -14,6 +14,9 @@
  *        8   not after this time of the server, in ms; "": whenever it comes
  *
  * An empty string is there though nothing can be read of it: hence NX.
+ *
+ * The answer is the serial, a number (layout.h), and what belongs to it: the cell that is there, its time to
+ * live and its payload, or why nobody could be told of the change.
  */
 #include <string.h>
 
@@ -52,8 +55,8 @@
 	"else\n"                                                                                             \
 	"  redis.call('SET', KEYS[1], head .. payload, 'PX', retain)\n"                                      \
 	"end\n"                                                                                              \
-	"if news == '1' then redis.pcall('PUBLISH', KEYS[1], '') end\n"                                      \
-	"return {serial, 1}\n"
+	"local told = news == '1' and redis.pcall('PUBLISH', KEYS[1], '')\n"                                 \
+	"return {serial, 1, type(told) == 'table' and told.err or nil}\n"
 
 /* What is promised already may take more than maxmemory: it ends, and frees more. */
 #define MAY_EXCEED "#!lua flags=allow-oom\n"
