@@ -1,6 +1,7 @@
 """The store that the stories are told over. IDEM_STORE names it: memory, if nothing is said."""
 import hashlib
 import os
+import re
 
 from .postgres import postgres
 from .redis import Redis, redis
