@@ -75,8 +75,8 @@ static ngx_int_t
 ngx_http_idempotency_postgres_check(ngx_conf_t *cf,
     ngx_http_idempotency_store_t *store)
 {
-    int                        status;
-    char                       why[NGX_HTTP_IDEMPOTENCY_WHY_MAX];
+    int                           status;
+    char                          why[NGX_HTTP_IDEMPOTENCY_WHY_MAX];
     struct idem_postgres_options  options;
 
     ngx_http_idempotency_postgres_options(store, &options);
@@ -91,8 +91,8 @@ static int
 ngx_http_idempotency_postgres_open(ngx_http_idempotency_store_t *store,
     ngx_log_t *log)
 {
-    int                        status;
-    char                       why[NGX_HTTP_IDEMPOTENCY_WHY_MAX];
+    int                           status;
+    char                          why[NGX_HTTP_IDEMPOTENCY_WHY_MAX];
     struct idem_postgres_options  options;
 
     ngx_http_idempotency_postgres_options(store, &options);

@@ -61,7 +61,8 @@ struct idem_redis_options {
 	/*
 	 * How long a connection may take to be made, and a command to be answered; after that the
 	 * connection is closed and what was sent is in doubt.  A claim that reaches the server later
-	 * than this is not carried out.  0: IDEM_REDIS_DEFAULT_TIMEOUT_MS.
+	 * than this is not carried out; the server's clock is known as exactly as it was quick to greet.  0:
+	 * IDEM_REDIS_DEFAULT_TIMEOUT_MS.
 	 */
 	uint64_t timeout_ms;
 

@@ -7,7 +7,6 @@ import pytest
 
 from harness.client import Http1, request
 from harness.gateway import alive
-from harness.stores import STORE
 from harness.wait import wait_until
 
 
@@ -101,8 +100,7 @@ def test_reloads_under_load_never_execute_twice(guarded, tally):
     stop.set()
     for thread in threads:
         thread.join(60)
-    # a connection to PostgreSQL is a process there, and its first step takes a while
-    assert not failures and tally.count() > (10 if STORE == "postgres" else 50)
+    assert not failures and tally.count() > 50
 
 
 def test_a_binary_upgrade_keeps_records_and_finishes_what_is_in_flight(guarded, tally, key):
